@@ -1,0 +1,4 @@
+//! Under construction.
+
+pub mod ggml;
+pub mod isa;
