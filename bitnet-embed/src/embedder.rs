@@ -1,0 +1,425 @@
+//! Texts to vectors: the whole path on one page.
+
+use crate::batch::{RaggedBatch, plan_batches};
+use crate::config::ModelConfig;
+use crate::gguf::OwnedValue;
+use crate::model::BitNetEmbedding;
+use crate::output::Normalization;
+use crate::store::{GgufStore, StoreError};
+use crate::tokenizer::{Tokenizer, TokenizerError};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn_i2s::isa::Isa;
+use burn_i2s::linear::{ComputeBackend, F16Backend, I2sBackend};
+use burn_i2s::pooling::Pooling;
+use rayon::prelude::*;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Tokens of one forward. Enough to keep the kernels busy, few enough that activations stay in cache; memory above the
+/// mapped file grows with it.
+const DEFAULT_TOKEN_BUDGET: usize = 512;
+
+/// Embeds texts with the model of one GGUF file.
+///
+/// Shared freely between threads. A text's vector has the same bits alone or in any company, in any order, on any number
+/// of threads and on any CPU.
+///
+/// ```no_run
+/// use bitnet_embed::Embedder;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let embedder = Embedder::open("bitnet-embeddings-0.6b-bf16-i2_s.gguf")?;
+/// let vectors = embedder.embed(&["The cat sat on the mat.", "Die Katze sitzt auf der Matte."])?;
+/// assert_eq!(vectors[0].len(), embedder.config().hidden_size);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Embedder {
+    model: Model,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    device: Device,
+    pool: Option<rayon::ThreadPool>,
+    isa: Isa,
+    normalization: Normalization,
+    max_tokens: usize,
+    token_budget: usize,
+}
+
+/// The model on the backend that was chosen for it.
+#[derive(Debug)]
+enum Model {
+    I2s(BitNetEmbedding<I2sBackend>),
+    F16(BitNetEmbedding<F16Backend>),
+}
+
+/// Which linear layers compute the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendKind {
+    /// [`I2sBackend`]: integer products; BitNet files alone. The default for them.
+    I2s,
+    /// [`F16Backend`]: f32 products; any file. The default for those that are not BitNet.
+    F16,
+}
+
+impl BackendKind {
+    /// The backend's name, as tables print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::I2s => I2sBackend::NAME,
+            Self::F16 => F16Backend::NAME,
+        }
+    }
+}
+
+/// What embedding a list of texts took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EmbedReport {
+    /// Tokens computed, special tokens included.
+    pub tokens: usize,
+    /// Forwards run, one a batch.
+    pub forwards: usize,
+    /// Indices of the texts that were cut to the token limit.
+    pub truncated: Vec<usize>,
+}
+
+/// Why an [`Embedder`] was not opened or a text not embedded.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// The file was refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The tokenizer could not be built, or refused a text.
+    #[error("{}{source}", path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display())))]
+    Tokenizer {
+        /// The file it comes from, where there is one.
+        path: Option<PathBuf>,
+        /// What is wrong.
+        source: TokenizerError,
+    },
+    /// The tokenizer can give ids that the token table does not have.
+    #[error("the tokenizer gives ids up to {max_id}, but the token table has {vocab_size} rows")]
+    Vocabulary {
+        /// The largest id.
+        max_id: u32,
+        /// Rows of the table.
+        vocab_size: usize,
+    },
+    /// A given id is no row of the token table.
+    #[error("text {text}: token id {id} is not below the vocabulary size {vocab_size}")]
+    TokenId {
+        /// Which text.
+        text: usize,
+        /// The id.
+        id: u32,
+        /// Rows of the table.
+        vocab_size: usize,
+    },
+    /// A text has no tokens at all.
+    #[error("text {text} has no tokens; this tokenizer adds none to an empty text")]
+    NoTokens {
+        /// Which text.
+        text: usize,
+    },
+    /// The model computed a value that is not a number: its weights overflow.
+    #[error("text {text}: the model's vector has a value that is not a finite number; the file's weights overflow")]
+    NotFinite {
+        /// Which text.
+        text: usize,
+    },
+    /// The thread pool could not be started.
+    #[error("cannot start {threads} threads")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// Why.
+        source: rayon::ThreadPoolBuildError,
+    },
+    /// A limit that leaves no room for a text.
+    #[error("a limit of {max_tokens} tokens leaves no room for a text, at least {at_least} are needed")]
+    MaxTokens {
+        /// The limit.
+        max_tokens: usize,
+        /// The special tokens and one more.
+        at_least: usize,
+    },
+}
+
+/// Options of an [`Embedder`].
+#[derive(Clone, Debug, Default)]
+pub struct EmbedderBuilder {
+    threads: Option<usize>,
+    isa: Option<Isa>,
+    backend: Option<BackendKind>,
+    device: Option<Device>,
+    pooling: Option<Pooling>,
+    normalization: Normalization,
+    max_tokens: Option<usize>,
+    token_budget: Option<usize>,
+    tokenizer: Option<PathBuf>,
+    overrides: Vec<(String, OwnedValue)>,
+}
+
+impl EmbedderBuilder {
+    /// Gives the embedder a thread pool of its own. Without it, work runs on the caller's current rayon pool.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Uses this instruction-set level rather than the CPU's best. The vectors are the same.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
+        self
+    }
+
+    /// Chooses the linear layers; by default a BitNet file is computed in integers and any other in f32.
+    pub fn backend(mut self, backend: BackendKind) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// The Burn device; by default Burn's own default, Flex where it is built in.
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// Replaces the file's pooling.
+    pub fn pooling(mut self, pooling: Pooling) -> Self {
+        self.pooling = Some(pooling);
+        self
+    }
+
+    /// How vectors are scaled; unit length by default.
+    pub fn normalization(mut self, normalization: Normalization) -> Self {
+        self.normalization = normalization;
+        self
+    }
+
+    /// Cuts longer texts to this many tokens, special tokens included and kept; the model's context by default.
+    pub fn max_tokens(mut self, max_tokens: usize) -> Self {
+        self.max_tokens = Some(max_tokens);
+        self
+    }
+
+    /// Tokens of one forward (512 by default). More memory for a higher value; the vectors are the same.
+    pub fn token_budget(mut self, token_budget: usize) -> Self {
+        self.token_budget = Some(token_budget);
+        self
+    }
+
+    /// Uses this `tokenizer.json` rather than the file's own tokenizer.
+    pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tokenizer = Some(path.into());
+        self
+    }
+
+    /// Replaces metadata keys of the file.
+    pub fn overrides(mut self, overrides: Vec<(String, OwnedValue)>) -> Self {
+        self.overrides = overrides;
+        self
+    }
+
+    /// Opens a GGUF file.
+    ///
+    /// # Errors
+    /// When the file is refused, its tokenizer does not fit it, or the options do not fit the model.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Embedder, EmbedError> {
+        let store = GgufStore::open_with(path.as_ref(), &self.overrides)?;
+        self.build(store, Some(path.as_ref().to_owned()))
+    }
+
+    /// Takes a GGUF file from memory.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_bytes(self, bytes: impl Into<bytes::Bytes>) -> Result<Embedder, EmbedError> {
+        let store = GgufStore::from_bytes(bytes, &self.overrides)?;
+        self.build(store, None)
+    }
+
+    fn build(self, mut store: GgufStore, path: Option<PathBuf>) -> Result<Embedder, EmbedError> {
+        let pool = match self.threads {
+            None => None,
+            Some(threads) => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                Some(pool.map_err(|source| EmbedError::Threads { threads, source })?)
+            }
+        };
+        let tokenizer = match &self.tokenizer {
+            Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
+            None => {
+                let metadata = store.file().metadata();
+                Tokenizer::from_metadata(&metadata.with_overrides(&self.overrides)).map_err(|source| (path, source))
+            }
+        };
+        let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
+        let config = store.plan().config.clone();
+        let max_id = tokenizer.max_id();
+        if max_id as usize >= config.vocab_size {
+            return Err(EmbedError::Vocabulary { max_id, vocab_size: config.vocab_size });
+        }
+        let max_tokens = self.max_tokens.unwrap_or(config.max_position).min(config.max_position);
+        let at_least = tokenizer.special_tokens() + 1;
+        if max_tokens < at_least {
+            return Err(EmbedError::MaxTokens { max_tokens, at_least });
+        }
+        let device = self.device.unwrap_or_default();
+        let default = if store.plan().is_ternary() { BackendKind::I2s } else { BackendKind::F16 };
+        let pooling = self.pooling.unwrap_or(config.pooling);
+        let model = match self.backend.unwrap_or(default) {
+            BackendKind::I2s => Model::I2s(BitNetEmbedding::from_store(&mut store, &device)?.with_pooling(pooling)),
+            BackendKind::F16 => Model::F16(BitNetEmbedding::from_store(&mut store, &device)?.with_pooling(pooling)),
+        };
+        Ok(Embedder {
+            model,
+            config,
+            tokenizer,
+            device,
+            pool,
+            isa: self.isa.unwrap_or_else(Isa::best),
+            normalization: self.normalization,
+            max_tokens,
+            token_budget: self.token_budget.unwrap_or(DEFAULT_TOKEN_BUDGET),
+        })
+    }
+}
+
+impl Embedder {
+    /// Opens a GGUF file with the defaults.
+    ///
+    /// # Errors
+    /// As [`EmbedderBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, EmbedError> {
+        Self::builder().open(path)
+    }
+
+    /// Options first.
+    pub fn builder() -> EmbedderBuilder {
+        EmbedderBuilder::default()
+    }
+
+    /// One vector of `hidden_size` values a text, in the order given. A text longer than the limit is cut, its special
+    /// tokens kept; [`embed_with_report`](Self::embed_with_report) tells which.
+    ///
+    /// # Errors
+    /// When a text has no tokens, or the model's own weights overflow.
+    pub fn embed<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        self.embed_with_report(texts).map(|(vectors, _)| vectors)
+    }
+
+    /// Like [`embed`](Self::embed), and what it took.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed).
+    pub fn embed_with_report<S: AsRef<str> + Sync>(
+        &self,
+        texts: &[S],
+    ) -> Result<(Vec<Vec<f32>>, EmbedReport), EmbedError> {
+        self.install(|| {
+            let encode = |text: &S| self.tokenizer.encode_truncated(text.as_ref(), self.max_tokens);
+            let encoded = texts.par_iter().map(encode).collect::<Result<Vec<_>, _>>();
+            let encoded = encoded.map_err(|source| EmbedError::Tokenizer { path: None, source })?;
+            let truncated = (0..encoded.len()).filter(|&text| encoded[text].truncated).collect();
+            let ids: Vec<Vec<u32>> = encoded.into_iter().map(|encoded| encoded.ids).collect();
+            let (vectors, report) = self.forward_all(&ids)?;
+            Ok((vectors, EmbedReport { truncated, ..report }))
+        })
+    }
+
+    /// One vector a list of token ids, as [`embed`](Self::embed); the ids are taken as they are.
+    ///
+    /// # Errors
+    /// When a list is empty, an id is not in the vocabulary, or the model's own weights overflow.
+    pub fn embed_ids(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let vocab_size = self.config.vocab_size;
+        for (text, ids) in texts.iter().enumerate() {
+            if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+                return Err(EmbedError::TokenId { text, id, vocab_size });
+            }
+        }
+        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+    }
+
+    /// The token ids of a text, special tokens included, cut to nothing.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, EmbedError> {
+        self.tokenizer.encode(text).map_err(|source| EmbedError::Tokenizer { path: None, source })
+    }
+
+    /// What the file says the model is.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Which linear layers compute the model.
+    pub fn backend(&self) -> BackendKind {
+        match self.model {
+            Model::I2s(_) => BackendKind::I2s,
+            Model::F16(_) => BackendKind::F16,
+        }
+    }
+
+    /// One forward a batch; every vector goes back to its text's place.
+    fn forward_all(&self, texts: &[Vec<u32>]) -> Result<(Vec<Vec<f32>>, EmbedReport), EmbedError> {
+        if let Some(text) = texts.iter().position(Vec::is_empty) {
+            return Err(EmbedError::NoTokens { text });
+        }
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let mut vectors = vec![Vec::new(); texts.len()];
+        let mut report = EmbedReport { tokens: lengths.iter().sum(), ..EmbedReport::default() };
+        for members in plan_batches(&lengths, self.token_budget) {
+            let batch = RaggedBatch::new(&members.iter().map(|&text| lengths[text]).collect::<Vec<_>>());
+            let ids: Vec<i32> = members.iter().flat_map(|&text| &texts[text]).map(|&id| id as i32).collect();
+            let pooled = self.forward(ids, &batch);
+            report.forwards += 1;
+            for (&text, vector) in members.iter().zip(pooled.chunks_exact(self.config.hidden_size)) {
+                if vector.iter().any(|value| !value.is_finite()) {
+                    return Err(EmbedError::NotFinite { text });
+                }
+                vectors[text] = vector.to_vec();
+                self.normalization.apply(&mut vectors[text]);
+            }
+        }
+        Ok((vectors, report))
+    }
+
+    fn forward(&self, ids: Vec<i32>, batch: &RaggedBatch) -> Vec<f32> {
+        let tokens = ids.len();
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [tokens]), (&self.device, DType::I32));
+        let pooled = match &self.model {
+            Model::I2s(model) => model.forward(ids, batch),
+            Model::F16(model) => model.forward(ids, batch),
+        };
+        pooled.into_data().into_vec().expect("the operations give f32")
+    }
+
+    /// Runs on the embedder's own threads if it has some, at its instruction-set level.
+    fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        let work = || self.isa.scope(work);
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+}
+
+impl fmt::Debug for Embedder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedder")
+            .field("backend", &self.backend())
+            .field("isa", &self.isa)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

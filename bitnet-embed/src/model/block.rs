@@ -1,0 +1,70 @@
+//! One transformer block.
+
+use super::attention::SelfAttention;
+use super::mlp::Mlp;
+use super::plan::{LayerPlan, ModelPlan};
+use super::rotary::Rotary;
+use crate::batch::RaggedBatch;
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use burn_i2s::linear::{ComputeBackend, LinearError};
+use burn_i2s::norm::RmsNorm;
+use burn_i2s::ops;
+
+/// Attention and feed-forward, each normalised before and, in Gemma 3, after.
+///
+/// The norms are named by what they do. Qwen3 calls its feed-forward norm `post_attention_layernorm`; here it is
+/// `pre_feedforward_layernorm`, as in Gemma 3.
+#[derive(Module, Debug)]
+pub struct Block<B: ComputeBackend> {
+    /// Before attention.
+    pub input_layernorm: RmsNorm,
+    /// Attention.
+    pub self_attn: SelfAttention<B>,
+    /// After attention, before the residual sum (Gemma 3).
+    pub post_attention_layernorm: Option<RmsNorm>,
+    /// Before the feed-forward network.
+    pub pre_feedforward_layernorm: RmsNorm,
+    /// The feed-forward network.
+    pub mlp: Mlp<B>,
+    /// After the feed-forward network, before the residual sum (Gemma 3).
+    pub post_feedforward_layernorm: Option<RmsNorm>,
+}
+
+impl<B: ComputeBackend> Block<B> {
+    pub(super) fn init(
+        plan: &ModelPlan,
+        layer: &LayerPlan,
+        rotary: Rotary,
+        device: &Device,
+    ) -> Result<Self, LinearError> {
+        let config = &plan.config;
+        let norm = || RmsNorm::init(config.hidden_size, config.rms_norm_eps, device);
+        let post_norms = config.architecture.has_post_norms();
+        Ok(Self {
+            input_layernorm: norm(),
+            self_attn: SelfAttention::init(plan, layer, rotary, device)?,
+            post_attention_layernorm: post_norms.then(norm),
+            pre_feedforward_layernorm: norm(),
+            mlp: Mlp::init(plan, layer, device)?,
+            post_feedforward_layernorm: post_norms.then(norm),
+        })
+    }
+
+    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
+    pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
+        let attended = self.self_attn.forward(self.input_layernorm.forward(hidden_states.clone()), batch);
+        let hidden_states = add(hidden_states, attended, self.post_attention_layernorm.as_ref());
+        let fed = self.mlp.forward(self.pre_feedforward_layernorm.forward(hidden_states.clone()));
+        add(hidden_states, fed, self.post_feedforward_layernorm.as_ref())
+    }
+}
+
+fn add(hidden_states: Tensor<2>, delta: Tensor<2>, post_norm: Option<&RmsNorm>) -> Tensor<2> {
+    match post_norm {
+        Some(norm) => {
+            norm.with_weight(|weight| ops::residual_add(hidden_states, delta, Some(weight), norm.eps()))
+        }
+        None => ops::residual_add(hidden_states, delta, None, 0.0),
+    }
+}
