@@ -1,2 +1,9 @@
-//! Under construction.
-fn main() {}
+//! The `bitnet-embed` program.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run(std::env::args_os())
+}

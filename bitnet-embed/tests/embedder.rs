@@ -1,0 +1,129 @@
+//! What a user of [`Embedder`] relies on: the same bits in any company, batches, limits, threads, refusals.
+#![cfg(feature = "burn")]
+
+mod common;
+
+use bitnet_embed::gguf::OwnedValue;
+use bitnet_embed::output::Normalization;
+use bitnet_embed::{BackendKind, EmbedError, Embedder};
+use burn_i2s::isa::Isa;
+use burn_i2s::pooling::Pooling;
+use common::{bits, testdata};
+use proptest::prelude::*;
+
+fn model(name: &str) -> std::path::PathBuf {
+    testdata().join("gguf").join(format!("{name}.i2_s.gguf"))
+}
+
+const MODELS: [&str; 2] = ["qwen3-bitnet", "gemma3-bitnet"];
+
+#[test]
+fn an_embedder_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Embedder>();
+    let embedder = Embedder::open(model("qwen3-bitnet")).unwrap();
+    let texts: Vec<String> = (0..40).map(|n| format!("text number {n} {}", "word ".repeat(n % 7))).collect();
+    let expected = bits(&embedder.embed(&texts).unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(bits(&embedder.embed(&texts).unwrap()), expected));
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_vector_has_the_same_bits_alone_and_in_any_batch_order_threads_and_isa(
+        texts in prop::collection::vec("[a-zA-Z ,.äß你好\n]{0,90}", 1..12),
+        order in any::<u64>(),
+        threads in 1usize..6,
+        budget in 1usize..200,
+        level in any::<prop::sample::Index>(),
+        which in any::<bool>(),
+    ) {
+        let file = model(MODELS[usize::from(which)]);
+        let alone = Embedder::builder().threads(1).open(&file).unwrap();
+        let alone: Vec<Vec<f32>> =
+            texts.iter().map(|text| alone.embed(&[text]).unwrap().remove(0)).collect();
+        let isa = Isa::available()[level.index(Isa::available().len())];
+        let together = Embedder::builder().threads(threads).token_budget(budget).isa(isa).open(&file).unwrap();
+        let mut shuffled: Vec<usize> = (0..texts.len()).collect();
+        shuffled.sort_by_key(|&index| (order.rotate_left(index as u32 * 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let vectors = together.embed(&shuffled.iter().map(|&index| &texts[index]).collect::<Vec<_>>()).unwrap();
+        for (vector, &index) in vectors.iter().zip(&shuffled) {
+            prop_assert_eq!(bits(std::slice::from_ref(vector)), bits(std::slice::from_ref(&alone[index])));
+        }
+    }
+}
+
+#[test]
+fn many_texts_are_one_forward_per_token_budget() {
+    let embedder = Embedder::builder().token_budget(64).open(model("qwen3-bitnet")).unwrap();
+    let texts: Vec<String> = (0..50).map(|n| "ab ".repeat(n % 9)).collect();
+    let lengths: Vec<usize> = texts.iter().map(|text| embedder.tokenize(text).unwrap().len()).collect();
+    let (vectors, report) = embedder.embed_with_report(&texts).unwrap();
+    assert_eq!(vectors.len(), 50);
+    assert_eq!(report.tokens, lengths.iter().sum::<usize>());
+    // Longest first, a batch is closed only when the next text does not fit: half full at worst.
+    assert!(report.forwards >= report.tokens.div_ceil(64), "{report:?}");
+    assert!(report.forwards <= 2 * report.tokens.div_ceil(64), "{report:?}");
+    let one = Embedder::builder().token_budget(usize::MAX).open(model("qwen3-bitnet")).unwrap();
+    assert_eq!(one.embed_with_report(&texts).unwrap().1.forwards, 1);
+    assert_eq!(embedder.embed_with_report::<&str>(&[]).unwrap().1.forwards, 0);
+}
+
+#[test]
+fn a_text_over_the_limit_is_cut_before_its_last_special_token_and_reported() {
+    for name in MODELS {
+        let whole = Embedder::open(model(name)).unwrap();
+        let cut = Embedder::builder().max_tokens(8).open(model(name)).unwrap();
+        let long = "one two three four five six seven eight nine ten".to_owned();
+        let ids = whole.tokenize(&long).unwrap();
+        let special = usize::from(name.starts_with("gemma"));
+        assert!(ids.len() > 8);
+        let mut kept = ids[..7].to_vec();
+        kept.push(ids[ids.len() - 1]);
+        let (vectors, report) = cut.embed_with_report(&["a", &long]).unwrap();
+        assert_eq!(report.truncated, [1]);
+        assert_eq!(bits(&vectors[1..]), bits(&whole.embed_ids(&[kept]).unwrap()), "{name} {special}");
+    }
+}
+
+#[test]
+fn pooling_and_normalisation_follow_the_options() {
+    let text = ["some words to embed"];
+    let file = model("qwen3-bitnet");
+    let unit = Embedder::open(&file).unwrap().embed(&text).unwrap();
+    let length = |vector: &[f32]| vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+    assert!((length(&unit[0]) - 1.0).abs() < 1e-6);
+    let raw = Embedder::builder().normalization(Normalization::None).open(&file).unwrap().embed(&text).unwrap();
+    let scale = length(&raw[0]);
+    assert!(raw[0].iter().zip(&unit[0]).all(|(raw, unit)| (f64::from(*raw) / scale - f64::from(*unit)).abs() < 1e-6));
+    let mut seen = vec![unit[0].clone()];
+    for pooling in [Pooling::Mean, Pooling::Cls] {
+        let other = Embedder::builder().pooling(pooling).open(&file).unwrap().embed(&text).unwrap().remove(0);
+        assert!(!seen.contains(&other), "{pooling:?}");
+        seen.push(other);
+    }
+    // The same through the file's own key.
+    let overrides = vec![("qwen3.pooling_type".to_owned(), OwnedValue::from(1u32))];
+    let mean = Embedder::builder().overrides(overrides).open(&file).unwrap().embed(&text).unwrap();
+    assert_eq!(bits(&mean), bits(&seen[1..2]));
+}
+
+#[test]
+fn requests_that_make_no_sense_are_errors() {
+    let file = model("qwen3-bitnet");
+    let embedder = Embedder::open(&file).unwrap();
+    let vocab_size = embedder.config().vocab_size;
+    assert!(matches!(
+        embedder.embed_ids(&[vec![1], vec![5, vocab_size as u32]]),
+        Err(EmbedError::TokenId { text: 1, .. })
+    ));
+    assert!(matches!(embedder.embed_ids(&[vec![1], vec![]]), Err(EmbedError::NoTokens { text: 1 })));
+    assert!(matches!(Embedder::builder().max_tokens(1).open(&file), Err(EmbedError::MaxTokens { .. })));
+    assert_eq!(embedder.backend(), BackendKind::I2s);
+    let missing = Embedder::open("no-such-file.gguf").unwrap_err().to_string();
+    assert!(missing.contains("no-such-file.gguf"), "{missing}");
+}
