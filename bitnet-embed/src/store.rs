@@ -10,7 +10,7 @@ use crate::model::{Load, ModelPlan, PlanError, TensorUse};
 use burn::store::burn_pack::Tensor as PackTensor;
 use burn::store::{ApplyResult, ModuleSnapshot, ModuleStore};
 use burn::tensor::{AllocationProperty, Bytes, DType, Shape};
-use burn_i2s::error::TernaryError;
+use burn_i2s::error::PackError;
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::linear::LinearError;
 use burn_i2s::pack;
@@ -73,7 +73,7 @@ pub enum StoreProblem {
         /// The tensor.
         tensor: String,
         /// What is wrong with it.
-        source: TernaryError,
+        source: PackError,
     },
     /// A vector or table holds a value that is not a number.
     #[error("tensor {tensor:?}: value {index} is {value}, expected a finite number")]
@@ -194,8 +194,8 @@ impl GgufStore {
                 let (rows, cols) = (shape[0], shape[1]);
                 let ternary = |source| StoreProblem::Ternary { tensor: used.name.clone(), source };
                 let bytes = if ty != GgmlType::I2_S {
-                    pack::ternarize_rows(&decode(ty, &data, rows * cols), rows, cols).map_err(ternary)?.into()
-                } else if cols.is_multiple_of(burn_i2s::layout::BLOCK_LEN) {
+                    pack::ternarize_and_pack_rows(&decode(ty, &data, rows * cols), rows, cols).map_err(ternary)?.into()
+                } else if cols.is_multiple_of(burn_i2s::layout::BLOCK) {
                     data
                 } else {
                     pack::repack_rows(&data, rows, cols).map_err(ternary)?.into()
@@ -207,8 +207,7 @@ impl GgufStore {
 
     /// A tensor's bytes, without a copy.
     fn window(&self, tensor: &TensorInfo) -> Result<bytes::Bytes, StoreProblem> {
-        let range = self.file.data_range(tensor)?;
-        Ok(self.file.owner().slice(range))
+        Ok(self.file.owner().slice(tensor.file_range()?))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::attention::{self, AttentionShape};
 use crate::backend::CpuBackend;
 use crate::dense::{self, DenseMatrix, WeightRows};
 use crate::elementwise::{self, Activation};
-use crate::gemm::{self, Activations};
+use crate::gemm::{self, Product};
 use crate::isa::Isa;
 use crate::matrix::TernaryMatrix;
 use crate::pooling::{self, Pooling};
@@ -276,13 +276,13 @@ mod body {
         });
         match product {
             TernaryProduct::Integer => {
-                let mut jobs: Vec<(Activations<'_>, TernaryMatrix<'_>, &mut [f32])> = layers
+                let mut products: Vec<Product<'_>> = layers
                     .iter()
                     .zip(&quantized)
                     .zip(&mut outputs)
-                    .map(|((layer, rows), out)| (rows.activations(), layer.weight, out.as_mut_slice()))
+                    .map(|((layer, rows), out)| Product { x: rows.activations(), w: layer.weight, out })
                     .collect();
-                gemm::ternary_gemm_many(isa, &mut jobs).expect("the rows were quantised to the weights' width");
+                gemm::ternary_gemm_many(isa, &mut products).expect("the rows were quantised to the weights' width");
             }
             TernaryProduct::Float => {
                 for ((layer, rows), out) in layers.iter().zip(&quantized).zip(&mut outputs) {

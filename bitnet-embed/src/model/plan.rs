@@ -291,7 +291,7 @@ impl<'a, B: AsRef<[u8]>> Builder<'a, B> {
         tensor.ggml_type().ok_or_else(|| PlanError::Type {
             tensor: name.into(),
             expected,
-            found: tensor.type_name(),
+            found: tensor.type_name().to_owned(),
         })
     }
 

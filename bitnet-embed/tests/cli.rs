@@ -1,0 +1,200 @@
+//! The program as its users meet it: formats, exit codes, refusals in one line.
+#![cfg(feature = "cli")]
+
+mod common;
+
+use assert_cmd::Command;
+use common::testdata;
+use std::path::{Path, PathBuf};
+
+fn program() -> Command {
+    Command::cargo_bin("bitnet-embed").unwrap()
+}
+
+fn model() -> PathBuf {
+    testdata().join("gguf/gemma3-bitnet.i2_s.gguf")
+}
+
+fn embed(arguments: &[&str]) -> (i32, String, String) {
+    run(program().arg("embed").arg("-m").arg(model()).args(arguments))
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("an exit code, not a signal"), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn without_a_model_the_demo_answers_and_says_what_it_is() {
+    let (code, stdout, stderr) = run(program().args(["embed", "-p", "hello"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.starts_with("embedding 0: "), "{stdout}");
+    assert!(stderr.contains("demo") && stderr.contains("bitnet-embeddings-0.6b"), "{stderr}");
+}
+
+#[test]
+fn json_is_the_same_vector_as_array_and_nothing_else_is_on_stdout() {
+    let (code, json, _) = embed(&["-p", "a text", "-p", "another", "--embd-output-format", "json"]);
+    assert_eq!(code, 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let (_, array, _) = embed(&["-p", "a text", "-p", "another", "--embd-output-format", "array"]);
+    let array: serde_json::Value = serde_json::from_str(&array).unwrap();
+    assert_eq!(json["data"][0]["embedding"], array[0]);
+    assert_eq!(json["data"][1]["embedding"], array[1]);
+    assert_eq!(json["data"][1]["index"], 1);
+    let (_, plus, _) = embed(&["-p", "a text", "-p", "another", "--embd-output-format", "json+"]);
+    let plus: serde_json::Value = serde_json::from_str(&plus).unwrap();
+    assert_eq!(plus["cosineSimilarity"][0][0], 1.0);
+    let (_, raw, _) = embed(&["-p", "a text", "-p", "another", "--embd-output-format", "raw"]);
+    assert_eq!(raw.lines().count(), 2);
+    assert_eq!(raw.lines().next().unwrap().split(' ').count(), 128);
+}
+
+#[test]
+fn a_prompt_with_a_line_break_is_one_text_and_a_file_is_one_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("texts.txt");
+    std::fs::write(&file, "one\r\ntwo\n\nfour\n").unwrap();
+    let (code, stdout, _) = embed(&["-p", "a\nb", "-f", file.to_str().unwrap(), "--embd-output-format", "raw"]);
+    assert_eq!((code, stdout.lines().count()), (0, 5));
+    let (_, one, _) = embed(&["-p", "one", "--embd-output-format", "raw"]);
+    assert_eq!(stdout.lines().nth(1), one.lines().next());
+    let stdin = run(program().args(["embed", "-m"]).arg(model()).args(["-f", "-", "--embd-output-format", "raw"]).write_stdin("one"));
+    assert_eq!(stdin.1, one);
+}
+
+#[test]
+fn every_option_that_cannot_change_a_vector_does_not() {
+    let format = ["-p", "the same text", "--embd-output-format", "json"];
+    let expected = embed(&format).1;
+    let levels = burn_i2s::isa::Isa::available().iter().map(|isa| isa.name());
+    for isa in levels {
+        for extra in [vec!["--isa", isa], vec!["--isa", isa, "--backend", "f16"], vec!["-t", "3", "--backend", "i2_s"]] {
+            let arguments: Vec<&str> = format.iter().copied().chain(extra.clone()).collect();
+            assert_eq!(embed(&arguments).1, expected, "{extra:?}");
+        }
+    }
+    let (code, stdout, stderr) = embed(&["-p", "the same text", "--embd-output-format", "json", "-ngl", "99"]);
+    assert_eq!((code, stdout), (0, expected));
+    assert!(stderr.contains("-ngl is ignored"), "{stderr}");
+}
+
+#[test]
+fn normalisations_and_poolings_are_accepted_by_their_llama_cpp_values() {
+    for (number, check) in [
+        ("-1", (|v: &[f64]| v.iter().any(|x| x.abs() > 1.0)) as fn(&[f64]) -> bool),
+        ("0", |v| v.iter().any(|x| x.abs() == 32760.0) && v.iter().all(|x| x.fract() == 0.0)),
+        ("1", |v| (v.iter().map(|x| x.abs()).sum::<f64>() - 1.0).abs() < 1e-5),
+        ("2", |v| (v.iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5),
+        ("3", |v| (v.iter().map(|x| x.abs().powi(3)).sum::<f64>() - 1.0).abs() < 1e-5),
+    ] {
+        let (code, stdout, stderr) =
+            embed(&["-p", "x", "--embd-normalize", number, "--embd-output-format", "array", "--pooling", "mean"]);
+        assert_eq!(code, 0, "{stderr}");
+        let vectors: Vec<Vec<f64>> = serde_json::from_str(&stdout).unwrap();
+        assert!(check(&vectors[0]), "{number}: {:?}", vectors[0]);
+    }
+    let last = embed(&["-p", "two words", "--pooling", "last"]).1;
+    assert_eq!(embed(&["-p", "two words"]).1, last);
+    assert_ne!(embed(&["-p", "two words", "--pooling", "cls"]).1, last);
+}
+
+#[test]
+fn tokenize_prints_the_ids_of_the_golden_file() {
+    let goldens = common::read_json(&testdata().join("tokens/gemma.json"));
+    for golden in goldens.as_array().unwrap().iter().filter(|golden| !golden["text"].as_str().unwrap().contains('\0')).take(20) {
+        let text = golden["text"].as_str().unwrap();
+        let (code, stdout, stderr) = run(program().args(["tokenize", "--json", "-m"]).arg(model()).arg("-p").arg(text));
+        assert_eq!(code, 0, "{stderr}");
+        let ids: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(ids, golden["ids"], "{text:?}");
+    }
+    let (_, listing, _) = run(program().args(["tokenize", "-p", "hello there"]));
+    assert!(listing.lines().all(|line| line.contains(" -> '")), "{listing}");
+}
+
+#[test]
+fn info_describes_models_and_other_files() {
+    let (code, stdout, _) = run(program().arg("info").arg(model()));
+    assert_eq!(code, 0);
+    for expected in ["general.architecture", "gemma3", "blk.0.attn_q.weight", "I2_S", "BitNet", "cpu: has"] {
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.gguf");
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(3u32.to_le_bytes());
+    bytes.extend([0; 16]);
+    std::fs::write(&empty, bytes).unwrap();
+    let (code, stdout, stderr) = run(program().arg("info").arg(&empty));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("would refuse"), "{stdout}");
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    for arguments in [
+        vec!["embed"],
+        vec!["embed", "-p", "x", "--pooling", "max"],
+        vec!["embed", "-p", "x", "-t", "0"],
+        vec!["embed", "-p", "x", "--embd-normalize", "-2"],
+        vec!["embed", "-p", "x", "--override-kv", "no-equals-sign"],
+        vec!["embed", "-p", "x", "--max-tokens", "0"],
+        vec!["embed", "-p", "x", "--isa", "sse9"],
+        vec!["frobnicate"],
+        vec![],
+    ] {
+        let (code, stdout, stderr) = run(program().args(&arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(!stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+/// A refused file: exit 3 (or 4 for a model of another kind), one line that names the file, nothing on stdout.
+fn assert_refused(file: &Path, code: i32, words: &[&str]) {
+    let (found, stdout, stderr) = run(program().args(["embed", "-p", "x", "-m"]).arg(file));
+    assert_eq!((found, stdout.as_str()), (code, ""), "{}: {stderr}", file.display());
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains(file.file_name().unwrap().to_str().unwrap()), "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word:?}: {stderr}");
+    }
+}
+
+#[test]
+fn damaged_and_foreign_files_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(model()).unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    assert_refused(&write("empty.gguf", b""), 3, &[]);
+    assert_refused(&write("text.gguf", b"not a model"), 3, &["GGUF"]);
+    assert_refused(&write("half.gguf", &whole[..whole.len() / 2]), 3, &[]);
+    assert_refused(&write("head.gguf", &whole[..100]), 3, &[]);
+    let mut version = whole.clone();
+    version[4] = 1;
+    assert_refused(&write("version.gguf", &version), 3, &["version 1"]);
+    let mut architecture = whole.clone();
+    let at = architecture.windows(6).position(|window| window == b"gemma3").unwrap();
+    architecture[at..at + 6].copy_from_slice(b"gemmaX");
+    assert_refused(&write("architecture.gguf", &architecture), 4, &["gemmaX"]);
+    let file = bitnet_embed::gguf::GgufFile::from_owner(whole.clone()).unwrap();
+    let tensor = file.tensor("blk.1.ffn_up.weight").unwrap();
+    let start = tensor.file_range().unwrap().start;
+    let mut code = whole.clone();
+    code[start + 5] |= 0xc0;
+    assert_refused(&write("code.gguf", &code), 3, &["blk.1.ffn_up.weight", "3"]);
+    let mut scale = whole.clone();
+    let at = tensor.file_range().unwrap().end - 32;
+    scale[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert_refused(&write("scale.gguf", &scale), 3, &["blk.1.ffn_up.weight", "NaN"]);
+    assert_refused(folder.path(), 3, &[]);
+    assert_refused(&folder.path().join("absent.gguf"), 3, &[]);
+    let (info, _, stderr) = run(program().arg("info").arg(folder.path().join("code.gguf")));
+    assert_eq!(info, 3);
+    assert!(stderr.contains("blk.1.ffn_up.weight"), "{stderr}");
+}
