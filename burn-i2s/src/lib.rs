@@ -49,6 +49,7 @@ pub mod elementwise;
 pub mod error;
 pub mod gemm;
 pub mod ggml;
+mod half_float;
 pub mod isa;
 mod kernel;
 mod lanes;
@@ -59,6 +60,8 @@ pub mod pack;
 pub mod pooling;
 pub mod quantize;
 pub mod rope;
+mod softmax_tile;
+pub mod ternary_floats;
 mod threads;
 
 #[cfg(feature = "burn")]

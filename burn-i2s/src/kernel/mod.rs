@@ -16,6 +16,9 @@ mod avx512_vnni;
 mod avx512bw;
 #[cfg(target_arch = "x86_64")]
 mod avx_vnni;
+pub(crate) mod float;
+pub(crate) mod float_grid;
+pub(crate) mod float_transpose;
 pub(crate) mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;

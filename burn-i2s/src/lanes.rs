@@ -1,0 +1,94 @@
+//! The one order of every row reduction, and the register tile of every product.
+//!
+//! A row is summed in 16 lanes: lane `i` takes the elements `16 * j + i` in order, a short tail reaches fewer lanes,
+//! and the lanes are added 8 + 8, 4 + 4, 2 + 2, 1 + 1. The number of lanes is part of the result, not of the CPU:
+//! a level with 8-wide registers uses two.
+
+/// Number of lanes of a reduction.
+pub(crate) const LANES: usize = 16;
+
+/// Adds the lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+#[inline(always)]
+pub(crate) fn tree_sum(lanes: [f32; LANES]) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+/// The largest lane; a NaN counts only in lane 0.
+#[inline(always)]
+pub(crate) fn tree_max(lanes: [f32; LANES]) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| larger(lanes[i + 8], lanes[i]));
+    let four: [f32; 4] = std::array::from_fn(|i| larger(eight[i + 4], eight[i]));
+    larger(larger(four[3], four[1]), larger(four[2], four[0]))
+}
+
+/// `a` if it is greater than `b`, else `b` (also when `a` is NaN): one instruction on x86, unlike `f32::max`.
+#[inline(always)]
+pub(crate) fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// `a` if it is less than `b`, else `b` (also when `a` is NaN).
+#[inline(always)]
+pub(crate) fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// Sum of squares of a row, in the order of this module, each step fused.
+#[inline(always)]
+pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    let mut lanes = [0.0f32; LANES];
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = x.mul_add(x, *lane);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(tail) {
+        *lane = x.mul_add(x, *lane);
+    }
+    tree_sum(lanes)
+}
+
+/// `1 / sqrt(mean of squares + eps)` of a row: the factor of its RMSNorm.
+#[inline(always)]
+pub(crate) fn inverse_rms(row: &[f32], eps: f32) -> f32 {
+    1.0 / (sum_of_squares(row) / row.len() as f32 + eps).sqrt()
+}
+
+/// The right-hand side of a product: `depth` rows of `stride` groups of 16 values.
+#[derive(Clone, Copy)]
+pub(crate) struct Panel<'a> {
+    /// `depth * stride` groups.
+    pub(crate) groups: &'a [[f32; LANES]],
+    /// Groups per row.
+    pub(crate) stride: usize,
+}
+
+/// One register tile: `sums[i][j] += left[i][p] * panel[p][column + j]`, one fused chain over ascending `p` per value.
+///
+/// `M` rows by `N` groups are held in registers; neither changes any value's order of operations.
+#[inline(always)]
+pub(crate) fn tile<const M: usize, const N: usize>(
+    sums: &mut [[[f32; LANES]; N]; M],
+    left: &[&[f32]; M],
+    panel: Panel<'_>,
+    column: usize,
+) {
+    let depth = panel.groups.len() / panel.stride;
+    assert!(column + N <= panel.stride && left.iter().all(|row| row.len() == depth));
+    let mut acc = *sums;
+    for (p, row) in panel.groups.chunks_exact(panel.stride).enumerate() {
+        let row: &[[f32; LANES]] = &row[column..column + N];
+        for i in 0..M {
+            let x = left[i][p];
+            for j in 0..N {
+                for lane in 0..LANES {
+                    acc[i][j][lane] = x.mul_add(row[j][lane], acc[i][j][lane]);
+                }
+            }
+        }
+    }
+    *sums = acc;
+}

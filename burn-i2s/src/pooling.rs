@@ -1,0 +1,88 @@
+//! One vector per text: pooling of its token states, and L2 normalisation.
+
+use crate::isa::Isa;
+use crate::kernel::float::multiversion;
+use crate::lanes::sum_of_squares;
+
+/// Which states of a text make its embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pooling {
+    /// The last token's.
+    Last,
+    /// The mean over all tokens.
+    Mean,
+    /// The first token's.
+    Cls,
+}
+
+/// Pools `hidden` `[tokens, hidden_size]` into `out` `[texts, hidden_size]`; text `i` is the tokens
+/// `offsets[i]..offsets[i + 1]`. A text without tokens gives zeros.
+///
+/// The mean adds the tokens in order and divides once.
+///
+/// # Panics
+/// When `offsets` does not ascend or leaves `hidden`, or `out` is not whole rows for `offsets.len() - 1` texts.
+pub fn pool(isa: Isa, hidden: &[f32], offsets: &[usize], pooling: Pooling, out: &mut [f32]) {
+    let texts = offsets.len().saturating_sub(1);
+    if texts == 0 {
+        assert!(out.is_empty(), "{} output values for no text", out.len());
+        return;
+    }
+    assert!(out.len().is_multiple_of(texts), "{} output values for {texts} texts", out.len());
+    let size = out.len() / texts;
+    if size == 0 {
+        return;
+    }
+    for (text, out) in offsets.windows(2).zip(out.chunks_exact_mut(size)) {
+        assert!(text[0] <= text[1], "offsets must ascend");
+        let tokens = &hidden[text[0] * size..text[1] * size];
+        let token = match pooling {
+            Pooling::Mean => {
+                mean(isa, tokens, out);
+                continue;
+            }
+            Pooling::Last => tokens.rchunks_exact(size).next(),
+            Pooling::Cls => tokens.chunks_exact(size).next(),
+        };
+        match token {
+            Some(token) => out.copy_from_slice(token),
+            None => out.fill(0.0),
+        }
+    }
+}
+
+/// Scales `row` to length 1: `x / sqrt(sum of squares)`. A row of zeros stays as it is.
+pub fn l2_normalize(isa: Isa, row: &mut [f32]) {
+    normalize(isa, row);
+}
+
+#[inline(always)]
+fn mean_body(tokens: &[f32], out: &mut [f32]) {
+    out.fill(0.0);
+    let count = tokens.len() / out.len();
+    for token in tokens.chunks_exact(out.len()) {
+        for (out, &x) in out.iter_mut().zip(token) {
+            *out += x;
+        }
+    }
+    if count > 0 {
+        for out in out.iter_mut() {
+            *out /= count as f32;
+        }
+    }
+}
+
+#[inline(always)]
+fn normalize_body(row: &mut [f32]) {
+    let length = sum_of_squares(row).sqrt();
+    if length == 0.0 {
+        return;
+    }
+    for x in row.iter_mut() {
+        *x /= length;
+    }
+}
+
+multiversion!(fn mean(tokens: &[f32], out: &mut [f32]) = mean_body);
+multiversion!(fn normalize(row: &mut [f32]) = normalize_body);

@@ -1,0 +1,167 @@
+//! Rows of f32 to int8: the (optional) RMSNorm in front of a ternary product, and the quantization, in one pass.
+//!
+//! Per row, with `x' = (x * inverse_rms) * weight` or `x` itself: `scale = 127 / max(max |x'|, 1e-5)`, and each code is
+//! `x' * scale` rounded half to even and limited to -128..=127. `x'` is never stored: recomputing it is cheaper.
+
+use rayon::prelude::*;
+
+use crate::isa::Isa;
+use crate::kernel::float::multiversion;
+use crate::lanes::{LANES, inverse_rms, larger, smaller};
+use crate::math::ROUND;
+use crate::threads::units_per_job;
+
+/// Codes per block of a ternary product; rows are padded to whole blocks.
+const BLOCK: usize = 128;
+
+/// Quantized rows, ready for a ternary product. The buffers keep their capacity when reused.
+#[derive(Clone, Debug, Default)]
+pub struct QuantizedRows {
+    /// `[rows, stride]` codes; those from `cols` on are 0.
+    pub codes: Vec<i8>,
+    /// `[rows]`: `x' = code / scale`. NaN for a row that held a NaN or an infinity; its codes are 0.
+    pub scales: Vec<f32>,
+    /// `[rows]`: sum of the row's codes.
+    pub sums: Vec<i32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Values per row.
+    pub cols: usize,
+    /// Distance between rows in `codes`: `cols` rounded up to a multiple of 128.
+    pub stride: usize,
+}
+
+impl QuantizedRows {
+    fn reshape(&mut self, rows: usize, cols: usize) {
+        let stride = cols.next_multiple_of(BLOCK);
+        self.codes.resize(rows * stride, 0);
+        self.scales.resize(rows, 0.0);
+        self.sums.resize(rows, 0);
+        (self.rows, self.cols, self.stride) = (rows, cols, stride);
+    }
+}
+
+/// Quantizes `x` `[rows, cols]` once per entry of `norms`, each `[cols]` or `None` for no norm, into `outs`.
+///
+/// The statistics of a row (its sum of squares) are shared by all norms. A row of `x'` that holds a NaN or an infinity
+/// gets the scale NaN and codes 0, so that a product with it is NaN instead of a plausible number.
+///
+/// # Panics
+/// When `cols` is 0, `x` is not whole rows, a norm has another length, or `norms` and `outs` differ in length.
+pub fn quantize_rows(isa: Isa, x: &[f32], cols: usize, norms: &[Option<&[f32]>], eps: f32, outs: &mut [QuantizedRows]) {
+    assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values are not rows of {cols}", x.len());
+    assert_eq!(norms.len(), outs.len(), "one output per norm");
+    assert!(norms.iter().flatten().all(|weight| weight.len() == cols), "a norm is not of {cols} values");
+    let rows = x.len() / cols;
+    if rows == 0 {
+        outs.iter_mut().for_each(|out| out.reshape(0, cols));
+        return;
+    }
+    let stride = cols.next_multiple_of(BLOCK);
+    let job_rows = units_per_job(rows, 2 * cols * norms.len());
+    let mut pieces: Vec<_> = outs
+        .iter_mut()
+        .map(|out| {
+            out.reshape(rows, cols);
+            let scales = out.scales.chunks_mut(job_rows);
+            out.codes.chunks_mut(job_rows * stride).zip(scales).zip(out.sums.chunks_mut(job_rows))
+        })
+        .collect();
+    let jobs = x.chunks(job_rows * cols).map(|x| Job {
+        x,
+        cols,
+        norms,
+        eps,
+        outs: pieces
+            .iter_mut()
+            .filter_map(Iterator::next)
+            .map(|((codes, scales), sums)| Rows { codes, scales, sums })
+            .collect(),
+    });
+    if job_rows >= rows {
+        jobs.for_each(|job| run(isa, job));
+    } else {
+        jobs.collect::<Vec<_>>().into_par_iter().for_each(|job| run(isa, job));
+    }
+}
+
+/// Some rows of one call, all norms.
+struct Job<'a> {
+    x: &'a [f32],
+    cols: usize,
+    norms: &'a [Option<&'a [f32]>],
+    eps: f32,
+    outs: Vec<Rows<'a>>,
+}
+
+struct Rows<'a> {
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    sums: &'a mut [i32],
+}
+
+#[inline(always)]
+fn run_body(job: Job<'_>) {
+    let Job { x, cols, norms, eps, mut outs } = job;
+    let stride = cols.next_multiple_of(BLOCK);
+    let normed = norms.iter().any(Option::is_some);
+    for (row, x) in x.chunks_exact(cols).enumerate() {
+        let factor = if normed { inverse_rms(x, eps) } else { 1.0 };
+        for (norm, out) in norms.iter().zip(&mut outs) {
+            let (codes, padding) = out.codes[row * stride..][..stride].split_at_mut(cols);
+            padding.fill(0);
+            // Two instances instead of a factor and weight of 1: `x * 1 * 1` would be the same bits, at twice the loads.
+            let (scale, sum) = match norm {
+                Some(weight) => {
+                    let max = max_abs(x, weight, |x, w| x * factor * w);
+                    quantize(x, weight, codes, max, |x, w| x * factor * w)
+                }
+                None => {
+                    let max = max_abs(x, x, |x, _| x);
+                    quantize(x, x, codes, max, |x, _| x)
+                }
+            };
+            out.scales[row] = scale;
+            out.sums[row] = sum;
+        }
+    }
+}
+
+/// The largest magnitude, as bits: the order of the magnitudes' bits is that of the magnitudes, with infinity and then
+/// NaN above all numbers, and integer maxima do not depend on order.
+#[inline(always)]
+fn max_abs(x: &[f32], w: &[f32], normed: impl Fn(f32, f32) -> f32) -> u32 {
+    let (x_chunks, x_tail) = x.as_chunks::<LANES>();
+    let (w_chunks, w_tail) = w.as_chunks::<LANES>();
+    let mut lanes = [0u32; LANES];
+    for (x, w) in x_chunks.iter().zip(w_chunks) {
+        for i in 0..LANES {
+            lanes[i] = lanes[i].max(normed(x[i], w[i]).to_bits() & 0x7FFF_FFFF);
+        }
+    }
+    for ((lane, &x), &w) in lanes.iter_mut().zip(x_tail).zip(w_tail) {
+        *lane = (*lane).max(normed(x, w).to_bits() & 0x7FFF_FFFF);
+    }
+    lanes.into_iter().fold(0, u32::max)
+}
+
+#[inline(always)]
+fn quantize(x: &[f32], w: &[f32], codes: &mut [i8], max: u32, normed: impl Fn(f32, f32) -> f32) -> (f32, i32) {
+    if max >= f32::INFINITY.to_bits() {
+        codes.fill(0);
+        return (f32::NAN, 0);
+    }
+    let scale = 127.0 / larger(f32::from_bits(max), 1e-5);
+    let mut sum = 0i32;
+    for ((code, &x), &w) in codes.iter_mut().zip(x).zip(w) {
+        // Limited first, which is the same as last since the limits are integers; then the addition rounds half to even
+        // and leaves the integer in the low bits.
+        let limited = smaller(larger(normed(x, w) * scale, -128.0), 127.0);
+        let value = (limited + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+        *code = value as i8;
+        sum += value;
+    }
+    (scale, sum)
+}
+
+multiversion!(fn run(job: Job<'_>) = run_body);

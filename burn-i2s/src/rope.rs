@@ -1,0 +1,131 @@
+//! Per-head RMSNorm of queries and keys, and their rotary position embedding.
+
+use rayon::prelude::*;
+
+use crate::isa::Isa;
+use crate::kernel::float::multiversion;
+use crate::lanes::inverse_rms;
+use crate::threads::units_per_job;
+
+/// Sines and cosines of the rotary angles `position * base^(-2 i / head_dim)`.
+///
+/// Angles are f64, and each sine and cosine is rounded once: f32 angles are off by milliradians at long positions.
+#[derive(Clone, Debug)]
+pub struct RopeTable {
+    half: usize,
+    frequencies: Vec<f64>,
+    /// `[positions, half]`.
+    cos: Vec<f32>,
+    /// `[positions, half]`.
+    sin: Vec<f32>,
+}
+
+impl RopeTable {
+    /// A table for `positions` positions, from 0 on; it takes `4 * head_dim` bytes per position.
+    ///
+    /// # Panics
+    /// When `head_dim` is odd or zero.
+    pub fn new(head_dim: usize, base: f64, positions: usize) -> Self {
+        assert!(head_dim > 0 && head_dim.is_multiple_of(2), "head_dim {head_dim} cannot be rotated in halves");
+        let half = head_dim / 2;
+        let frequencies = (0..half).map(|i| libm::pow(base, -2.0 * i as f64 / head_dim as f64)).collect();
+        let mut table = Self { half, frequencies, cos: Vec::new(), sin: Vec::new() };
+        table.extend_to(positions);
+        table
+    }
+
+    /// Makes the table cover at least `positions` positions.
+    pub fn extend_to(&mut self, positions: usize) {
+        let have = self.positions();
+        if positions <= have {
+            return;
+        }
+        self.cos.reserve_exact((positions - have) * self.half);
+        self.sin.reserve_exact((positions - have) * self.half);
+        for position in have..positions {
+            for &frequency in &self.frequencies {
+                let (sin, cos) = libm::sincos(position as f64 * frequency);
+                self.cos.push(cos as f32);
+                self.sin.push(sin as f32);
+            }
+        }
+    }
+
+    /// Number of positions covered.
+    pub fn positions(&self) -> usize {
+        self.cos.len() / self.half
+    }
+
+    /// The head dimension the table is for.
+    pub fn head_dim(&self) -> usize {
+        2 * self.half
+    }
+}
+
+/// Normalises each head and rotates its halves by the token's position, in place.
+///
+/// `x` is `[tokens, heads * head_dim]`, `norm_weight` `[head_dim]`, `positions` `[tokens]`. With `a`, `b` the halves of
+/// a normalised head: `a' = a cos - b sin`, `b' = b cos + a sin`; the sine products are rounded, the rest is fused.
+///
+/// # Panics
+/// When the shapes do not fit together, or a position is outside the table.
+pub fn head_norm_rope(
+    isa: Isa,
+    x: &mut [f32],
+    head_dim: usize,
+    norm_weight: &[f32],
+    eps: f32,
+    table: &RopeTable,
+    positions: &[u32],
+) {
+    assert_eq!(head_dim, table.head_dim(), "head_dim of the table");
+    assert_eq!(head_dim, norm_weight.len(), "head_dim of the norm weight");
+    if positions.is_empty() {
+        assert!(x.is_empty(), "{} values of no token", x.len());
+        return;
+    }
+    let width = x.len() / positions.len();
+    assert!(
+        width.is_multiple_of(head_dim) && width * positions.len() == x.len(),
+        "{} values are not {} tokens of whole heads",
+        x.len(),
+        positions.len()
+    );
+    let covered = table.positions();
+    assert!(positions.iter().all(|&p| (p as usize) < covered), "a position is outside the table's {covered}");
+    if width == 0 {
+        return;
+    }
+    let job = units_per_job(positions.len(), 2 * width);
+    if job >= positions.len() {
+        return rotate(isa, x, norm_weight, eps, table, positions);
+    }
+    x.par_chunks_mut(job * width)
+        .zip(positions.par_chunks(job))
+        .for_each(|(x, positions)| rotate(isa, x, norm_weight, eps, table, positions));
+}
+
+#[inline(always)]
+fn rotate_body(x: &mut [f32], norm_weight: &[f32], eps: f32, table: &RopeTable, positions: &[u32]) {
+    let half = table.half;
+    let width = x.len() / positions.len();
+    let (weight_a, weight_b) = norm_weight.split_at(half);
+    for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
+        let at = position as usize * half;
+        let (cos, sin) = (&table.cos[at..at + half], &table.sin[at..at + half]);
+        for head in x.chunks_exact_mut(2 * half) {
+            let factor = inverse_rms(head, eps);
+            let (first, second) = head.split_at_mut(half);
+            for i in 0..half {
+                let a = first[i] * factor * weight_a[i];
+                let b = second[i] * factor * weight_b[i];
+                first[i] = a.mul_add(cos[i], -(b * sin[i]));
+                second[i] = b.mul_add(cos[i], a * sin[i]);
+            }
+        }
+    }
+}
+
+multiversion!(
+    fn rotate(x: &mut [f32], norm_weight: &[f32], eps: f32, table: &RopeTable, positions: &[u32]) = rotate_body
+);
