@@ -1,6 +1,8 @@
 //! The GGML tensor types this crate reads, and the decoding of their rows to f32.
 
-use half::{bf16, f16};
+pub(crate) mod quant;
+
+use quant::{bf16_to_f32, f16_to_f32};
 
 /// How a tensor's values are stored. The names and numbers are GGML's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,8 +13,22 @@ pub enum GgmlType {
     F32,
     /// IEEE half precision.
     F16,
+    /// Blocks of 32 values, 4 bits each and one scale.
+    Q4_0,
+    /// Blocks of 32 values, 5 bits each and one scale.
+    Q5_0,
+    /// Blocks of 32 values, 8 bits each and one scale.
+    Q8_0,
+    /// Blocks of 256 values, 4 bits each, with a scale and a minimum for every 32.
+    Q4_K,
+    /// Blocks of 256 values, 5 bits each, with a scale and a minimum for every 32.
+    Q5_K,
+    /// Blocks of 256 values, 6 bits each, with a scale for every 16.
+    Q6_K,
     /// bfloat16.
     BF16,
+    /// Blocks of 256 ternary values, 2 bits each and one scale.
+    TQ2_0,
     /// Ternary weights, 2 bits each, one scale per tensor (see [`crate::layout`]).
     I2_S,
 }
@@ -23,7 +39,14 @@ impl GgmlType {
         Some(match id {
             0 => Self::F32,
             1 => Self::F16,
+            2 => Self::Q4_0,
+            6 => Self::Q5_0,
+            8 => Self::Q8_0,
+            12 => Self::Q4_K,
+            13 => Self::Q5_K,
+            14 => Self::Q6_K,
             30 => Self::BF16,
+            35 => Self::TQ2_0,
             36 => Self::I2_S,
             _ => return None,
         })
@@ -34,7 +57,14 @@ impl GgmlType {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q5_0 => 6,
+            Self::Q8_0 => 8,
+            Self::Q4_K => 12,
+            Self::Q5_K => 13,
+            Self::Q6_K => 14,
             Self::BF16 => 30,
+            Self::TQ2_0 => 35,
             Self::I2_S => 36,
         }
     }
@@ -44,7 +74,14 @@ impl GgmlType {
         match self {
             Self::F32 => "F32",
             Self::F16 => "F16",
+            Self::Q4_0 => "Q4_0",
+            Self::Q5_0 => "Q5_0",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_K => "Q4_K",
+            Self::Q5_K => "Q5_K",
+            Self::Q6_K => "Q6_K",
             Self::BF16 => "BF16",
+            Self::TQ2_0 => "TQ2_0",
             Self::I2_S => "I2_S",
         }
     }
@@ -54,6 +91,13 @@ impl GgmlType {
         match self {
             Self::F32 => Some((1, 4)),
             Self::F16 | Self::BF16 => Some((1, 2)),
+            Self::Q4_0 => Some((32, 18)),
+            Self::Q5_0 => Some((32, 22)),
+            Self::Q8_0 => Some((32, 34)),
+            Self::Q4_K => Some((256, 144)),
+            Self::Q5_K => Some((256, 176)),
+            Self::Q6_K => Some((256, 210)),
+            Self::TQ2_0 => Some((256, 66)),
             Self::I2_S => None,
         }
     }
@@ -79,23 +123,39 @@ impl GgmlType {
         }
     }
 
-    /// Decodes whole blocks of a row into `out`.
+    /// Decodes whole blocks of a row into `out`, to the values of the `gguf` Python package, bit for bit.
+    ///
+    /// Inlined into its caller, so that a caller compiled for more instructions has the loops compiled for them too.
     ///
     /// # Panics
     /// When `bytes` is not exactly the bytes of `out.len()` values, or the type is I2_S.
+    #[inline(always)]
     pub fn decode_row(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(Some(bytes.len()), self.row_bytes(out.len()), "a {} row of {} values", self.name(), out.len());
         match self {
-            Self::F32 => decode_each(bytes, out, |b| f32::from_le_bytes(*b)),
-            Self::F16 => decode_each(bytes, out, |b| f16::from_le_bytes(*b).to_f32()),
-            Self::BF16 => decode_each(bytes, out, |b| bf16::from_le_bytes(*b).to_f32()),
+            Self::F32 => decode_blocks(bytes, out, |block, [value]| *value = f32::from_le_bytes(*block)),
+            Self::F16 => decode_blocks(bytes, out, |block, [value]| *value = f16_to_f32(u16::from_le_bytes(*block))),
+            Self::BF16 => decode_blocks(bytes, out, |block, [value]| *value = bf16_to_f32(u16::from_le_bytes(*block))),
+            Self::Q4_0 => decode_blocks(bytes, out, quant::q4_0),
+            Self::Q5_0 => decode_blocks(bytes, out, quant::q5_0),
+            Self::Q8_0 => decode_blocks(bytes, out, quant::q8_0),
+            Self::Q4_K => decode_blocks(bytes, out, quant::q4_k),
+            Self::Q5_K => decode_blocks(bytes, out, quant::q5_k),
+            Self::Q6_K => decode_blocks(bytes, out, quant::q6_k),
+            Self::TQ2_0 => decode_blocks(bytes, out, quant::tq2_0),
             Self::I2_S => unreachable!("row_bytes is None for I2_S"),
         }
     }
 }
 
-fn decode_each<const N: usize>(bytes: &[u8], out: &mut [f32], decode: impl Fn(&[u8; N]) -> f32) {
-    for (value, bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
-        *value = decode(bytes);
+/// Decodes blocks of `BYTES` bytes into `LEN` values each.
+#[inline(always)]
+fn decode_blocks<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; LEN]),
+) {
+    for (values, block) in out.as_chunks_mut::<LEN>().0.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
+        decode(block, values);
     }
 }
