@@ -79,6 +79,20 @@ impl<'a> Activations<'a> {
         self.blocks_per_row() * BLOCK
     }
 
+    /// The codes of one row, without padding.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row(&self, row: usize) -> &'a [i8] {
+        let blocks = self.blocks_per_row();
+        &self.codes[row * blocks..][..blocks].as_flattened()[..self.cols]
+    }
+
+    /// What each row was multiplied with.
+    pub fn scales(&self) -> &'a [f32] {
+        self.scales
+    }
+
     fn blocks_per_row(&self) -> usize {
         layout::blocks_per_row(self.cols)
     }

@@ -17,6 +17,7 @@ use crate::matrix::TernaryMatrix;
 use crate::pooling::{self, Pooling};
 use crate::quantize::{QuantizedRows, quantize_rows};
 use crate::rope::{self, RopeTable};
+use crate::ternary_floats::ternary_gemm_as_floats;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension};
 use burn::tensor::{Int, Shape, Tensor};
@@ -46,10 +47,10 @@ pub enum TernaryProduct {
 /// this module instead.
 #[backend_extension(Flex: cfg(feature = "flex"), NdArray: cfg(feature = "ndarray"))]
 pub trait I2sOps: Backend {
-    /// Lends the bytes of a U8 tensor.
-    fn lend_bytes(tensor: IntTensor<Self>, read: &mut dyn FnMut(&[u8]));
-    /// Lends the values of an f32 tensor.
-    fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32]));
+    /// Lends the bytes of a U8 tensor; returns how many there are (an operation must return something).
+    fn lend_bytes(tensor: IntTensor<Self>, read: &mut dyn FnMut(&[u8])) -> usize;
+    /// Lends the values of an f32 tensor; returns how many there are.
+    fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32])) -> usize;
     /// See [`gather_rows`].
     fn gather_rows(indices: IntTensor<Self>, table: &DenseMatrix<'_>, scale: f32) -> FloatTensor<Self>;
     /// See [`ternary_linear`].
@@ -107,18 +108,20 @@ pub fn with_floats<R>(tensors: &[Tensor<1>], read: impl FnOnce(&[&[f32]]) -> R) 
 }
 
 /// Lends one tensor's values to a closure.
-type LendOne<'a, T, E> = &'a dyn Fn(&T, &mut dyn FnMut(&[E]));
+type LendOne<'a, T, E> = &'a dyn Fn(&T, &mut dyn FnMut(&[E])) -> usize;
 
 /// Lends several tensors at once, each inside the closure of the one before.
 fn lend_all<T, E, R>(tensors: &[T], lend_one: LendOne<'_, T, E>, read: impl FnOnce(&[&[E]]) -> R) -> R {
     fn nest<T, E>(tensors: &[T], lend_one: LendOne<'_, T, E>, lent: &[&[E]], read: &mut dyn FnMut(&[&[E]])) {
         match tensors.split_first() {
             None => read(lent),
-            Some((first, rest)) => lend_one(first, &mut |slice| {
-                let mut lent = lent.to_vec();
-                lent.push(slice);
-                nest(rest, lend_one, &lent, read);
-            }),
+            Some((first, rest)) => {
+                lend_one(first, &mut |slice| {
+                    let mut lent = lent.to_vec();
+                    lent.push(slice);
+                    nest(rest, lend_one, &lent, read);
+                });
+            }
         }
     }
     let mut read = Some(read);
@@ -286,7 +289,7 @@ mod body {
             }
             TernaryProduct::Float => {
                 for ((layer, rows), out) in layers.iter().zip(&quantized).zip(&mut outputs) {
-                    dense::ternary_gemm_as_floats(isa, rows, &layer.weight, out);
+                    ternary_gemm_as_floats(isa, &rows.activations(), &layer.weight, out);
                 }
             }
         }
@@ -305,9 +308,9 @@ mod body {
         let (tokens, _) = matrix_shape::<B>(input);
         let mut outputs: Vec<Vec<f32>> = weights.iter().map(|weight| vec![0.0; tokens * weight.rows()]).collect();
         B::with_floats(input, |x| {
-            let mut jobs: Vec<(&DenseMatrix<'_>, &mut [f32])> =
-                weights.iter().zip(outputs.iter_mut().map(Vec::as_mut_slice)).collect();
-            dense::dense_gemm_many(Isa::current(), x, &mut jobs);
+            let weights: Vec<&DenseMatrix<'_>> = weights.iter().collect();
+            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+            dense::dense_gemm_many(Isa::current(), x, &weights, &mut outputs);
         });
         outputs
             .into_iter()
@@ -381,7 +384,7 @@ mod body {
         let (_, features) = matrix_shape::<B>(hidden);
         let texts = offsets.len().saturating_sub(1);
         let mut out = vec![0.0; texts * features];
-        B::with_floats(hidden, |hidden| pooling::pool(Isa::current(), hidden, features, offsets, pooling, &mut out));
+        B::with_floats(hidden, |hidden| pooling::pool(Isa::current(), hidden, offsets, pooling, &mut out));
         B::from_floats(out, Shape::from([texts, features]))
     }
 }
@@ -390,11 +393,13 @@ mod body {
 macro_rules! implement {
     ($backend:ty) => {
         impl I2sOps for $backend {
-            fn lend_bytes(tensor: IntTensor<Self>, read: &mut dyn FnMut(&[u8])) {
-                <Self as CpuBackend>::with_bytes(&tensor, read)
+            fn lend_bytes(tensor: IntTensor<Self>, read: &mut dyn FnMut(&[u8])) -> usize {
+                <Self as CpuBackend>::with_bytes(&tensor, read);
+                tensor.shape().num_elements()
             }
-            fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32])) {
-                <Self as CpuBackend>::with_floats(&tensor, read)
+            fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32])) -> usize {
+                <Self as CpuBackend>::with_floats(&tensor, read);
+                tensor.shape().num_elements()
             }
             fn gather_rows(indices: IntTensor<Self>, table: &DenseMatrix<'_>, scale: f32) -> FloatTensor<Self> {
                 body::gather_rows::<Self>(&indices, table, scale)

@@ -5,14 +5,13 @@
 
 use rayon::prelude::*;
 
+use crate::gemm::Activations;
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
+use crate::layout::BLOCK;
 use crate::lanes::{LANES, inverse_rms, larger, smaller};
 use crate::math::ROUND;
 use crate::threads::units_per_job;
-
-/// Codes per block of a ternary product; rows are padded to whole blocks.
-const BLOCK: usize = 128;
 
 /// Quantized rows, ready for a ternary product. The buffers keep their capacity when reused.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +31,14 @@ pub struct QuantizedRows {
 }
 
 impl QuantizedRows {
+    /// The rows as a ternary product reads them.
+    ///
+    /// # Panics
+    /// When there are no columns: before the first [`quantize_rows`].
+    pub fn activations(&self) -> Activations<'_> {
+        Activations::new(&self.codes, &self.sums, &self.scales, self.cols).expect("the buffers hold whole rows")
+    }
+
     fn reshape(&mut self, rows: usize, cols: usize) {
         let stride = cols.next_multiple_of(BLOCK);
         self.codes.resize(rows * stride, 0);

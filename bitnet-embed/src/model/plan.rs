@@ -4,6 +4,7 @@ use crate::config::{Architecture, ModelConfig};
 use crate::gguf::{GgufFile, TensorInfo};
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::linear::{LinearConfig, LinearWeight};
+use burn_i2s::ternary_floats::MAX_EXACT_COLUMNS;
 use thiserror::Error;
 
 /// A model's configuration and how each of its weights is stored.
@@ -114,9 +115,6 @@ pub enum PlanError {
         limit: usize,
     },
 }
-
-/// The widest ternary layer whose sum of int8 products stays exact in f32: `128 * K < 2^24`.
-const MAX_TERNARY_WIDTH: usize = (1 << 24) / 128 - 1;
 
 /// A few names, then how many more.
 fn listed(names: &[String]) -> String {
@@ -259,8 +257,8 @@ impl<'a, B: AsRef<[u8]>> Builder<'a, B> {
         let ty = self.find(&weight_name, &[out_features, in_features], "a readable type")?;
         // The file decides what is computed: a norm on the input, or packed ternary codes, make it a BitLinear.
         let weight = if norm || ty == GgmlType::I2_S { LinearWeight::Ternary } else { LinearWeight::Dense(ty) };
-        if weight == LinearWeight::Ternary && in_features > MAX_TERNARY_WIDTH {
-            return Err(PlanError::TooWide { tensor: weight_name, in_features, limit: MAX_TERNARY_WIDTH });
+        if weight == LinearWeight::Ternary && in_features > MAX_EXACT_COLUMNS {
+            return Err(PlanError::TooWide { tensor: weight_name, in_features, limit: MAX_EXACT_COLUMNS });
         }
         let load = if weight == LinearWeight::Ternary { Load::Ternary } else { Load::Dense };
         self.used(weight_name, format!("{path}.weight"), load);

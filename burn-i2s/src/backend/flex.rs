@@ -47,7 +47,7 @@ impl CpuBackend for Flex {
     fn into_floats(tensor: FlexTensor) -> Vec<f32> {
         if tensor.is_unique() && tensor.dtype() == DType::F32 {
             let data = tensor.into_data();
-            return data.into_vec().expect("the dtype was checked");
+            return data.try_into_vec().expect("the dtype was checked");
         }
         with_slice!(&tensor, f32, <[f32]>::to_vec)
     }
