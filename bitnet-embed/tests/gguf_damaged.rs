@@ -42,7 +42,7 @@ fn exercise(bytes: &[u8]) -> bool {
                     assert_eq!(array.values().count(), array.len());
                 }
             }
-            assert!(!format!("{:?}", file.metadata()).is_empty());
+            assert!(!file.describe().to_string().is_empty());
             for tensor in file.tensors() {
                 if let Ok(data) = file.data(tensor) {
                     assert_eq!(Some(data.len()), tensor.byte_len());

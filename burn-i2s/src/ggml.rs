@@ -2,8 +2,6 @@
 
 pub(crate) mod quant;
 
-use quant::{bf16_to_f32, f16_to_f32};
-
 /// How a tensor's values are stored. The names and numbers are GGML's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -132,30 +130,28 @@ impl GgmlType {
     #[inline(always)]
     pub fn decode_row(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(Some(bytes.len()), self.row_bytes(out.len()), "a {} row of {} values", self.name(), out.len());
+        /// Decodes block after block; the decoder's type says how long they are.
+        ///
+        /// A macro, because a function passed as a value is called through a shim that is not inlined.
+        macro_rules! decode {
+            ($decoder:path) => {
+                for (values, block) in out.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
+                    $decoder(block, values);
+                }
+            };
+        }
         match self {
-            Self::F32 => decode_blocks(bytes, out, |block, [value]| *value = f32::from_le_bytes(*block)),
-            Self::F16 => decode_blocks(bytes, out, |block, [value]| *value = f16_to_f32(u16::from_le_bytes(*block))),
-            Self::BF16 => decode_blocks(bytes, out, |block, [value]| *value = bf16_to_f32(u16::from_le_bytes(*block))),
-            Self::Q4_0 => decode_blocks(bytes, out, quant::q4_0),
-            Self::Q5_0 => decode_blocks(bytes, out, quant::q5_0),
-            Self::Q8_0 => decode_blocks(bytes, out, quant::q8_0),
-            Self::Q4_K => decode_blocks(bytes, out, quant::q4_k),
-            Self::Q5_K => decode_blocks(bytes, out, quant::q5_k),
-            Self::Q6_K => decode_blocks(bytes, out, quant::q6_k),
-            Self::TQ2_0 => decode_blocks(bytes, out, quant::tq2_0),
+            Self::F32 => decode!(quant::f32),
+            Self::F16 => decode!(quant::f16),
+            Self::BF16 => decode!(quant::bf16),
+            Self::Q4_0 => decode!(quant::q4_0),
+            Self::Q5_0 => decode!(quant::q5_0),
+            Self::Q8_0 => decode!(quant::q8_0),
+            Self::Q4_K => decode!(quant::q4_k),
+            Self::Q5_K => decode!(quant::q5_k),
+            Self::Q6_K => decode!(quant::q6_k),
+            Self::TQ2_0 => decode!(quant::tq2_0),
             Self::I2_S => unreachable!("row_bytes is None for I2_S"),
         }
-    }
-}
-
-/// Decodes blocks of `BYTES` bytes into `LEN` values each.
-#[inline(always)]
-fn decode_blocks<const BYTES: usize, const LEN: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&[u8; BYTES], &mut [f32; LEN]),
-) {
-    for (values, block) in out.as_chunks_mut::<LEN>().0.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-        decode(block, values);
     }
 }

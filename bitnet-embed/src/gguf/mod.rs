@@ -19,6 +19,7 @@
 //! [`GgufWriter`] writes what the `gguf` Python package would write, byte for byte.
 
 mod cursor;
+mod describe;
 mod error;
 mod file;
 mod metadata;
@@ -26,6 +27,7 @@ mod tensor;
 mod value;
 mod writer;
 
+pub use describe::Description;
 pub use error::{GgufError, Part};
 pub use file::{GgufFile, MappedFile};
 pub use metadata::Metadata;

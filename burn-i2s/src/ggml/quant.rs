@@ -35,6 +35,24 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
 }
 
+/// One f32.
+#[inline(always)]
+pub(super) fn f32(block: &[u8; 4], [value]: &mut [f32; 1]) {
+    *value = f32::from_le_bytes(*block);
+}
+
+/// One f16.
+#[inline(always)]
+pub(super) fn f16(block: &[u8; 2], [value]: &mut [f32; 1]) {
+    *value = f16_to_f32(u16::from_le_bytes(*block));
+}
+
+/// One bfloat16.
+#[inline(always)]
+pub(super) fn bf16(block: &[u8; 2], [value]: &mut [f32; 1]) {
+    *value = bf16_to_f32(u16::from_le_bytes(*block));
+}
+
 /// `d: f16 | 32 x i8`: `d * q`.
 #[inline(always)]
 pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
@@ -48,10 +66,13 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
 #[inline(always)]
 pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let d = half_at(block, 0);
-    let (low, high) = out.split_at_mut(16);
-    for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[2..]) {
-        *low = d * f32::from((byte & 15) as i8 - 8);
-        *high = d * f32::from((byte >> 4) as i8 - 8);
+    // One loop over 32 bytes vectorises; two of 16 are unrolled first and do not.
+    let mut twice = [0; 32];
+    twice[..16].copy_from_slice(&block[2..]);
+    twice[16..].copy_from_slice(&block[2..]);
+    for (j, (value, byte)) in out.iter_mut().zip(twice).enumerate() {
+        let q = if j < 16 { byte & 15 } else { byte >> 4 };
+        *value = d * f32::from(q as i8 - 8);
     }
 }
 
@@ -95,11 +116,16 @@ pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));
     let (scales, minima) = scales_and_minima(&block[4..16]);
     let (pairs, _) = block[16..].as_chunks::<32>();
-    for (sub, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (scale, minimum) = (d * f32::from(scales[sub]), dmin * f32::from(minima[sub]));
-        let shift = 4 * (sub % 2);
-        for (value, byte) in out.iter_mut().zip(&pairs[sub / 2]) {
-            *value = scale * f32::from((byte >> shift) & 15) - minimum;
+    let (subs, _) = out.as_chunks_mut::<32>();
+    for (pair, bytes) in pairs.iter().enumerate() {
+        let (low, high) = (2 * pair, 2 * pair + 1);
+        let (scale, minimum) = (d * f32::from(scales[low]), dmin * f32::from(minima[low]));
+        for (value, byte) in subs[low].iter_mut().zip(bytes) {
+            *value = scale * i32::from(byte & 15) as f32 - minimum;
+        }
+        let (scale, minimum) = (d * f32::from(scales[high]), dmin * f32::from(minima[high]));
+        for (value, byte) in subs[high].iter_mut().zip(bytes) {
+            *value = scale * i32::from(byte >> 4) as f32 - minimum;
         }
     }
 }
