@@ -1,8 +1,8 @@
 //! What the two 256-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
-use super::panel::{STEPS, Step};
-use crate::layout::{BLOCK, BLOCK_BYTES};
+use super::panel::{Ahead, STEPS, Step, cut, packed_rows};
+use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
 /// Weight rows of a panel: two vectors of 8, the halves of a step.
@@ -58,12 +58,12 @@ pub(super) fn codes<const PLANE: usize>(packed: __m256i) -> __m256i {
     }
 }
 
-/// Transposes 16 packed rows block by block and hands each step's halves to `put(block, step, half, bytes)`.
+/// Transposes 16 packed rows into a panel.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [PanelBlock]) {
+pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     for half in 0..2 {
-        let rows: [&[[u8; BLOCK_BYTES]]; 8] = std::array::from_fn(|r| row(8 * half + r));
+        let rows = cut(&packed_rows::<8>(packed, 8 * half, cols, blocks), panel.len());
         for (b, block) in panel.iter_mut().enumerate() {
             let mut a = [_mm256_setzero_si256(); 8];
             for (a, row) in a.iter_mut().zip(&rows) {

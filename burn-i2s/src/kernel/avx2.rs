@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -30,10 +30,10 @@ impl Level for Avx2 {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
-    fn stage<'a>(self, rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
-        let packed = if rows < UNPACK_FROM { panel.len() } else { panel.len() / 4 };
+    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+        let steps = blocks * STEPS;
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::stage(row, panel[..packed].as_chunks_mut().0) }
+        unsafe { avx::stage(packed, cols, blocks, panel[..steps].as_chunks_mut().0) }
         if rows >= UNPACK_FROM {
             // SAFETY: `self` proves AVX2.
             unsafe { unpack(panel.as_chunks_mut().0) }
@@ -82,13 +82,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
     for (total, &row_sum) in total.iter_mut().zip(row_sums) {
         *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
@@ -114,13 +114,13 @@ fn tile_unpacked<const ROWS: usize>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
     for (total, &row_sum) in total.iter_mut().zip(row_sums) {
         *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         if !ahead.is_empty() {
             for t in 0..STEPS {
@@ -207,11 +207,9 @@ fn dots<const ROWS: usize>(
     sums: &mut Sums,
 ) {
     let blocks = x[0].len();
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..blocks]);
+    let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
             for j in 0..DOTS {

@@ -1,7 +1,7 @@
 //! What the two 512-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
-use super::panel::{STEPS, Step};
+use super::panel::{Ahead, STEPS, Step, cut, packed_rows, pairs};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -99,14 +99,15 @@ pub(super) fn codes<const PLANE: usize>(packed: __m512i) -> __m512i {
 
 /// Transposes 64 packed rows into a panel.
 #[target_feature(enable = "avx512f")]
-pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [PanelBlock]) {
+pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     for vector in 0..VECTORS {
-        let rows: [&[[u8; BLOCK_BYTES]]; 16] = std::array::from_fn(|r| row(16 * vector + r));
+        let rows = packed_rows::<16>(packed, 16 * vector, cols, blocks);
+        let row_pairs = cut(&pairs(&rows), panel.len() / 2);
         let mut a = [_mm512_setzero_si512(); 16];
-        let (pairs, last) = panel.as_chunks_mut::<2>();
-        for (pair, blocks) in pairs.iter_mut().enumerate() {
-            for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load_pair(&row.as_chunks().0[pair]);
+        let (panel_pairs, last) = panel.as_chunks_mut::<2>();
+        for (pair, blocks) in panel_pairs.iter_mut().enumerate() {
+            for (a, row) in a.iter_mut().zip(&row_pairs) {
+                *a = load_pair(&row[pair]);
             }
             let steps = transpose(a);
             for (&step, blocks) in steps.iter().zip(blocks.as_flattened_mut()) {
@@ -115,7 +116,7 @@ pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &
         }
         if let Some(last) = last.first_mut() {
             for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load_half(&row[2 * pairs.len()]);
+                *a = load_half(&row[blocks - 1]);
             }
             let steps = transpose(a);
             for (step, last) in steps.iter().zip(last) {

@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx512Vnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -24,9 +24,9 @@ impl Level for Avx512Vnni {
         blocks * STEPS * VECTORS
     }
 
-    fn stage<'a>(self, _rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::stage(row, avx512::blocks_mut(panel)) }
+        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
 
     fn tile(
@@ -72,13 +72,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
     for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
         *acc = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
                 for j in 0..VECTORS {
@@ -130,9 +130,7 @@ fn dots<const ROWS: usize>(
 ) {
     let blocks = x[0].len();
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
         let dots = dot::<ROWS>(x, &packed);
         for row in 0..ROWS {
             for (sum, dot) in sums[row][column..].iter_mut().zip(dots[row]) {
@@ -148,8 +146,8 @@ fn dots<const ROWS: usize>(
 fn dot<const ROWS: usize>(x: &[&[[i8; BLOCK]]; ROWS], packed: &[&[[u8; BLOCK_BYTES]]; DOTS]) -> [[i32; DOTS]; ROWS] {
     let blocks = packed[0].len();
     let pairs = blocks / 2;
-    let x_pairs: [&[[[i8; BLOCK]; 2]]; ROWS] = std::array::from_fn(|row| &x[row].as_chunks().0[..pairs]);
-    let w_pairs: [&[[[u8; BLOCK_BYTES]; 2]]; DOTS] = std::array::from_fn(|j| &packed[j].as_chunks().0[..pairs]);
+    let x_pairs = cut(&panel::pairs(x), pairs);
+    let w_pairs = cut(&panel::pairs(packed), pairs);
     let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
     for pair in 0..pairs {
         let mut w = [_mm512_setzero_si512(); DOTS];

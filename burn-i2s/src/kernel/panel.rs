@@ -42,8 +42,9 @@ pub(super) trait Level: Copy {
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
 
-    /// Stages [`Level::PANEL_COLS`] rows. `row(i)` is packed row `i`.
-    fn stage<'a>(self, rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]);
+    /// Stages the first [`Level::PANEL_COLS`] rows of `packed`. A panel is always full: from `cols` on, rows repeat
+    /// the last one, and nobody reads their sums.
+    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
 
     /// Sums over a staged panel, one activation row each. Rows `ahead` are prefetched unless empty. `rows` is what
     /// [`Level::stage`] was told.
@@ -77,6 +78,39 @@ pub(super) fn prefetch(ahead: Ahead<'_>, bytes: usize) {
     let line = ahead.as_ptr().cast::<i8>().wrapping_add(bytes);
     // SAFETY: a prefetch reads no value and cannot fault, whatever the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
+}
+
+// The closures of `from_fn` must be inlined into the kernels, which only happens if they were not written there: a
+// closure has the target features of the function around it, and `from_fn` does not.
+
+/// The rows cut to `len`, so that one bound serves all.
+#[inline(always)]
+pub(super) fn cut<'a, T, const N: usize>(rows: &[&'a [T]; N], len: usize) -> [&'a [T]; N] {
+    std::array::from_fn(|i| &rows[i][..len])
+}
+
+/// Item `index` of each row.
+#[inline(always)]
+pub(super) fn each<'a, T, const N: usize>(rows: &[&'a [T]; N], index: usize) -> [&'a T; N] {
+    std::array::from_fn(|i| &rows[i][index])
+}
+
+/// The rows in whole pairs.
+#[inline(always)]
+pub(super) fn pairs<'a, T, const N: usize>(rows: &[&'a [T]; N]) -> [&'a [[T; 2]]; N] {
+    std::array::from_fn(|i| rows[i].as_chunks().0)
+}
+
+/// `N` packed rows from row `first` on, of which `rows` are there to be read; others repeat the last one, and nobody
+/// reads their sums.
+#[inline(always)]
+pub(super) fn packed_rows<const N: usize>(
+    packed: Ahead<'_>,
+    first: usize,
+    rows: usize,
+    blocks: usize,
+) -> [Ahead<'_>; N] {
+    std::array::from_fn(|i| &packed[(first + i).min(rows - 1) * blocks..][..blocks])
 }
 
 /// Calls a kernel whose number of activation rows is a constant, `x.len()`, which must be one of those listed:
@@ -121,8 +155,7 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
-            // A panel is always full: rows that are not there repeat the last one, and nobody reads their sums.
-            level.stage(rows, |row| job.weight_row(start + row.min(width - 1)), panel);
+            level.stage(rows, &job.weights[start * job.blocks..], width, job.blocks, panel);
             let end = (start + width) * job.blocks;
             for (first, count) in tiles(rows, L::PANEL_ROWS) {
                 // The first pass over a panel fetches the next one: each panel is a new page to the hardware.
@@ -139,7 +172,7 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
 fn activations<'a, T>(job: &Job<'a, T>, first: usize, count: usize) -> [&'a [[i8; BLOCK]]; MAX_ROWS] {
     let mut x: [&[[i8; BLOCK]]; MAX_ROWS] = [&[]; MAX_ROWS];
     for (row, x) in x[..count].iter_mut().enumerate() {
-        *x = job.activations(first + row);
+        *x = &job.x.codes[(first + row) * job.blocks..][..job.blocks];
     }
     x
 }
