@@ -2,6 +2,7 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
+use super::output::Rect;
 use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
@@ -54,9 +55,9 @@ impl Level for AvxVnni {
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
 
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::finish(sums, weight_scale, scale, out) }
+        unsafe { avx::finish(sums, weight_scale, scales, out) }
     }
 }
 
@@ -143,10 +144,7 @@ fn dots<const ROWS: usize>(
             }
         }
         for row in 0..ROWS {
-            let dots = avx::sum_lanes(acc[row]);
-            for (sum, dot) in sums[row][column..].iter_mut().zip(dots) {
-                *sum = dot.wrapping_sub(row_sums[row]);
-            }
+            avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
         }
     }
 }

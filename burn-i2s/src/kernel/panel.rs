@@ -5,6 +5,7 @@
 //! lane is a weight row: four activations are broadcast to all lanes, no lane is ever summed across, and all activation
 //! rows pass over the panel while it is in cache.
 
+use super::output::Rect;
 use super::{Job, Output};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -61,8 +62,8 @@ pub(super) trait Level: Copy {
     /// Sums of dot products with `cols` packed rows of `weights`, which may go on after them.
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums);
 
-    /// Turns sums into outputs.
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]);
+    /// Turns the sums of a tile into its outputs; `scales` are those of its activation rows.
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>);
 }
 
 /// Four activations, to be broadcast: codes `at ..` of a block.
@@ -144,7 +145,8 @@ fn dots<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
         for (first, count) in tiles(job.out.rows(), L::DOT_ROWS) {
             let x = activations(&job, first, count);
             level.dot(&x[..count], &job.x.sums[first..][..count], weights, width, &mut sums);
-            write(level, &mut job, &sums, first, count, start, width);
+            let out = job.out.part(first..first + count, start..start + width);
+            level.finish(&sums, job.weight_scale, &job.x.scales[first..], out);
         }
     }
 }
@@ -162,7 +164,8 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
                 let ahead = if first == 0 { &job.weights[end..] } else { &[] };
                 let x = activations(&job, first, count);
                 level.tile(rows, &x[..count], &job.x.sums[first..][..count], panel, ahead, &mut sums);
-                write(level, &mut job, &sums, first, count, start, width);
+                let out = job.out.part(first..first + count, start..start + width);
+                level.finish(&sums, job.weight_scale, &job.x.scales[first..], out);
             }
         }
     });
@@ -177,18 +180,29 @@ fn activations<'a, T>(job: &Job<'a, T>, first: usize, count: usize) -> [&'a [[i8
     x
 }
 
-fn write<L: Level, T: Output>(
-    level: L,
-    job: &mut Job<'_, T>,
+/// [`Level::finish`] of a whole tile, in vectors of the level's own width once inlined there.
+#[inline(always)]
+pub(super) fn finish<const COLS: usize, T: Output>(
     sums: &Sums,
-    first: usize,
-    count: usize,
-    start: usize,
-    width: usize,
+    weight_scale: f32,
+    scales: &[f32],
+    mut out: Rect<'_, T>,
 ) {
-    for (row, sums) in (first..).zip(&sums[..count]) {
-        let out = &mut job.out.row(row)[start..][..width];
-        level.finish(&sums[..width], job.weight_scale, job.x.scales[row], out);
+    for (row, (sums, &scale)) in sums.iter().zip(scales).enumerate().take(out.rows()) {
+        let out = out.row(row);
+        if let (Some(sums), Ok(out)) = (sums.first_chunk::<COLS>(), <&mut [T; COLS]>::try_from(&mut *out)) {
+            // The usual width as a constant: no loop is left.
+            scale_row(sums, weight_scale, scale, out);
+        } else {
+            scale_row(sums, weight_scale, scale, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn scale_row<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    for (out, &sum) in out.iter_mut().zip(sums) {
+        *out = T::of(sum, weight_scale, scale);
     }
 }
 
