@@ -1,6 +1,6 @@
 //! Rates of the ternary product on each level of this CPU, one thread, as a part of the level's register-only limit.
 //!
-//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL]]`
+//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS]]]`
 //!
 //! `hot` multiplies one matrix again and again, `cold` walks through matrices that together exceed the caches; at one
 //! activation row the cold rate is also given as bytes of weights a second. Sums are compared with the scalar level's
@@ -23,6 +23,7 @@ fn main() {
     let mut size = |default| arguments.next().map_or(default, |text| text.parse().expect("a number of features"));
     let (k, n): (usize, usize) = (size(1024), size(3072));
     let level = arguments.next();
+    let rows = arguments.next().map_or(vec![1, 2, 4, 6, 8, 16, 32, 128, 512], |text| vec![text.parse().expect("rows")]);
     let bytes = matrix(n, k);
     let copies: Vec<_> = (0..COLD_BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
     let matrices: Vec<_> = copies.iter().map(|bytes| TernaryMatrix::new(bytes, n, k).unwrap()).collect();
@@ -30,15 +31,16 @@ fn main() {
     println!("K={k} N={n}, billions of products a second (part of the limit), one thread");
     for &isa in Isa::available() {
         if isa != Isa::Scalar && level.as_deref().is_none_or(|level| level == isa.name()) {
-            pool.install(|| measure(isa, k, n, &matrices));
+            pool.install(|| measure(isa, k, n, &rows, &matrices));
         }
     }
 }
 
-fn measure(isa: Isa, k: usize, n: usize, matrices: &[TernaryMatrix<'_>]) {
+fn measure(isa: Isa, k: usize, n: usize, rows: &[usize], matrices: &[TernaryMatrix<'_>]) {
     let stride = layout::blocks_per_row(k) * layout::BLOCK;
-    for m in [1, 2, 4, 6, 8, 16, 32, 128, 512] {
-        let codes: Vec<i8> = (0..m * stride).map(|i| if i % stride < k { (i * 7919 >> 3) as i8 } else { 0 }).collect();
+    for &m in rows {
+        let codes: Vec<i8> =
+            (0..m * stride).map(|i| if i % stride < k { ((i * 7919) >> 3) as i8 } else { 0 }).collect();
         let sums: Vec<i32> = codes.chunks(stride).map(|row| row.iter().map(|&x| i32::from(x)).sum()).collect();
         let scales = vec![1.0; m];
         let x = Activations::new(&codes, &sums, &scales, k).unwrap();
@@ -83,5 +85,5 @@ fn measure(isa: Isa, k: usize, n: usize, matrices: &[TernaryMatrix<'_>]) {
 
 fn matrix(rows: usize, cols: usize) -> Vec<u8> {
     let len = layout::padded_byte_len(rows, cols).expect("a size that fits") - layout::TAIL_BYTES;
-    (0..len).map(|i| [0x55, 0x99, 0x06, 0xa4][(i * 2654435761 >> 7) % 4]).chain(layout::tail(1.0)).collect()
+    (0..len).map(|i| [0x55, 0x99, 0x06, 0xa4][((i * 2654435761) >> 7) % 4]).chain(layout::tail(1.0)).collect()
 }

@@ -92,15 +92,8 @@ pub fn ternarize_and_pack(values: &[f32]) -> Result<Vec<u8>, PackError> {
     all_finite(values)?;
     let scale = absmean_scale(values);
     let inverse = inverse_of(scale)?;
-    let mut bytes = vec![0; blocks.len() * BLOCK_BYTES];
-    let packed = bytes.as_chunks_mut::<BLOCK_BYTES>().0;
-    packed.par_chunks_mut(BLOCKS_PER_TASK).zip(blocks.par_chunks(BLOCKS_PER_TASK)).for_each(|(packed, blocks)| {
-        for (packed, block) in packed.iter_mut().zip(blocks) {
-            ternarize_block(block, inverse, packed);
-        }
-    });
-    bytes.extend(layout::tail(scale));
-    Ok(bytes)
+    // In flat order every block is a row of its own.
+    pack_padded(values, blocks.len(), BLOCK, scale, 0.0, |block, packed| ternarize_block(block, inverse, packed))
 }
 
 /// Ternarises a `[rows, cols]` tensor with its [`absmean_scale`] and packs it in rows of whole blocks, tail included:
@@ -200,31 +193,31 @@ fn pack_padded<T: Copy + Sync>(
     zero: T,
     pack_block: impl Fn(&[T; BLOCK], &mut [u8; BLOCK_BYTES]) + Sync,
 ) -> Result<Vec<u8>, PackError> {
-    let unit = "bytes";
-    let len =
-        layout::padded_byte_len(rows, cols).ok_or(PackError::Length { rows, cols, unit, expected: None, found: 0 })?;
-    let mut bytes = vec![0; len - TAIL_BYTES];
-    let stride = layout::blocks_per_row(cols);
-    if stride > 0 {
-        let rows_per_task = (BLOCKS_PER_TASK / stride).max(1);
-        let packed = bytes.as_chunks_mut::<BLOCK_BYTES>().0;
-        packed.par_chunks_mut(rows_per_task * stride).zip(values.par_chunks(rows_per_task * cols)).for_each(
-            |(packed, values)| {
-                for (packed, row) in packed.chunks_exact_mut(stride).zip(values.chunks_exact(cols)) {
-                    let (blocks, rest) = row.as_chunks::<BLOCK>();
-                    for (packed, block) in packed.iter_mut().zip(blocks) {
-                        pack_block(block, packed);
-                    }
-                    if !rest.is_empty() {
-                        let mut block = [zero; BLOCK];
-                        block[..rest.len()].copy_from_slice(rest);
-                        pack_block(&block, &mut packed[stride - 1]);
-                    }
+    let Some(len) = layout::padded_byte_len(rows, cols) else {
+        return Err(PackError::Length { rows, cols, unit: "bytes", expected: None, found: values.len() });
+    };
+    let mut bytes = vec![0; len];
+    let packed = bytes[..len - TAIL_BYTES].as_chunks_mut::<BLOCK_BYTES>().0;
+    // At least one, as chunks must be, for the tensor without columns.
+    let stride = layout::blocks_per_row(cols).max(1);
+    let cols = cols.max(1);
+    let rows_per_task = (BLOCKS_PER_TASK / stride).max(1);
+    packed.par_chunks_mut(rows_per_task * stride).zip(values.par_chunks(rows_per_task * cols)).for_each(
+        |(packed, values)| {
+            for (packed, row) in packed.chunks_exact_mut(stride).zip(values.chunks_exact(cols)) {
+                let (blocks, rest) = row.as_chunks::<BLOCK>();
+                for (packed, block) in packed.iter_mut().zip(blocks) {
+                    pack_block(block, packed);
                 }
-            },
-        );
-    }
-    bytes.extend(layout::tail(scale));
+                if !rest.is_empty() {
+                    let mut block = [zero; BLOCK];
+                    block[..rest.len()].copy_from_slice(rest);
+                    pack_block(&block, &mut packed[stride - 1]);
+                }
+            }
+        },
+    );
+    bytes[len - TAIL_BYTES..].copy_from_slice(&layout::tail(scale));
     Ok(bytes)
 }
 

@@ -72,7 +72,7 @@ fn halves_round_to_even_and_large_values_clamp() {
 fn values_and_scales_that_are_not_finite_are_errors() {
     let mut values = noise(300 * BLOCK);
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        values[200_00] = bad;
+        values[20_000] = bad;
         for result in [
             ternarize_and_pack(&values),
             ternarize_and_pack_rows(&values, 300, BLOCK),
@@ -124,7 +124,7 @@ fn code_three_is_found_wherever_it_is() {
     let clean = vec![0x99; 3000 * 32];
     assert_eq!(first_invalid_code(&clean), None);
     assert_eq!(first_invalid_code(&[]), None);
-    for index in [0, 1, 31, 32, 127, 128, 131_072, 131_071, 200_003, 3000 * BLOCK - 1] {
+    for index in [0, 1, 31, 32, 127, 128, 131_072, 131_071, 20_0003, 3000 * BLOCK - 1] {
         let mut bytes = clean.clone();
         let (byte, shift) = layout::position(index % BLOCK);
         bytes[index / BLOCK * 32 + byte] |= 3 << shift;
@@ -176,7 +176,7 @@ proptest! {
             ternarize_and_pack_rows(&values, rows, cols).unwrap(),
             pack_rows(&weights, rows, cols, scale).unwrap()
         );
-        if weights.len() % BLOCK == 0 {
+        if weights.len().is_multiple_of(BLOCK) {
             prop_assert_eq!(ternarize_and_pack(&values).unwrap(), pack(&weights, scale).unwrap());
         }
     }

@@ -1,8 +1,9 @@
 //! What the two 256-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
-use super::panel::{STEPS, Step};
-use crate::layout::{BLOCK, BLOCK_BYTES};
+use super::output::Rect;
+use super::panel::{self, Ahead, STEPS, Step, Sums, cut, packed_rows};
+use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
 /// Weight rows of a panel: two vectors of 8, the halves of a step.
@@ -58,12 +59,12 @@ pub(super) fn codes<const PLANE: usize>(packed: __m256i) -> __m256i {
     }
 }
 
-/// Transposes 16 packed rows block by block and hands each step's halves to `put(block, step, half, bytes)`.
+/// Transposes 16 packed rows into a panel.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [PanelBlock]) {
+pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     for half in 0..2 {
-        let rows: [&[[u8; BLOCK_BYTES]]; 8] = std::array::from_fn(|r| row(8 * half + r));
+        let rows = cut(&packed_rows::<8>(packed, 8 * half, cols, blocks), panel.len());
         for (b, block) in panel.iter_mut().enumerate() {
             let mut a = [_mm256_setzero_si256(); 8];
             for (a, row) in a.iter_mut().zip(&rows) {
@@ -102,26 +103,21 @@ fn transpose(a: [__m256i; 8]) -> [__m256i; 8] {
     d
 }
 
-/// The sum of all lanes of each of four vectors.
+/// Stores the sums over all lanes of four vectors, less `row_sum`.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn sum_lanes([a, b, c, d]: [__m256i; 4]) -> [i32; 4] {
+pub(super) fn store_lane_sums([a, b, c, d]: [__m256i; 4], row_sum: i32, sums: &mut [i32; 4]) {
     let ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
     let abcd = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    let sums = _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256::<1>(abcd));
-    [
-        _mm_extract_epi32::<0>(sums),
-        _mm_extract_epi32::<1>(sums),
-        _mm_extract_epi32::<2>(sums),
-        _mm_extract_epi32::<3>(sums),
-    ]
+    let half = _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256::<1>(abcd));
+    let result = _mm_sub_epi32(half, _mm_set1_epi32(row_sum));
+    // SAFETY: `sums` is 16 writable bytes, and the store takes any alignment.
+    unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
 }
 
-/// Turns sums into outputs.
+/// Turns the sums of a tile into its outputs.
 #[target_feature(enable = "avx2")]
-pub(super) fn finish<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
-    for (out, &sum) in out.iter_mut().zip(sums) {
-        *out = T::of(sum, weight_scale, scale);
-    }
+pub(super) fn finish<T: Output>(sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
+    panel::finish::<COLS, T>(sums, weight_scale, scales, out);
 }

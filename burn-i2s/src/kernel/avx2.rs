@@ -2,7 +2,8 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::output::Rect;
+use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -30,10 +31,10 @@ impl Level for Avx2 {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
-    fn stage<'a>(self, rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
-        let packed = if rows < UNPACK_FROM { panel.len() } else { panel.len() / 4 };
+    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+        let steps = blocks * STEPS;
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::stage(row, panel[..packed].as_chunks_mut().0) }
+        unsafe { avx::stage(packed, cols, blocks, panel[..steps].as_chunks_mut().0) }
         if rows >= UNPACK_FROM {
             // SAFETY: `self` proves AVX2.
             unsafe { unpack(panel.as_chunks_mut().0) }
@@ -66,9 +67,9 @@ impl Level for Avx2 {
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
 
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::finish(sums, weight_scale, scale, out) }
+        unsafe { avx::finish(sums, weight_scale, scales, out) }
     }
 }
 
@@ -82,13 +83,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
     for (total, &row_sum) in total.iter_mut().zip(row_sums) {
         *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
@@ -114,13 +115,13 @@ fn tile_unpacked<const ROWS: usize>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
     for (total, &row_sum) in total.iter_mut().zip(row_sums) {
         *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         if !ahead.is_empty() {
             for t in 0..STEPS {
@@ -207,11 +208,9 @@ fn dots<const ROWS: usize>(
     sums: &mut Sums,
 ) {
     let blocks = x[0].len();
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..blocks]);
+    let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
             for j in 0..DOTS {
@@ -236,10 +235,7 @@ fn dots<const ROWS: usize>(
             }
         }
         for row in 0..ROWS {
-            let dots = avx::sum_lanes(acc[row]);
-            for (sum, dot) in sums[row][column..].iter_mut().zip(dots) {
-                *sum = dot.wrapping_sub(row_sums[row]);
-            }
+            avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
         }
     }
 }

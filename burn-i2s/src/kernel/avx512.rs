@@ -1,7 +1,8 @@
 //! What the two 512-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
-use super::panel::{STEPS, Step};
+use super::output::Rect;
+use super::panel::{self, Ahead, STEPS, Step, Sums, cut, packed_rows, pairs};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -99,14 +100,15 @@ pub(super) fn codes<const PLANE: usize>(packed: __m512i) -> __m512i {
 
 /// Transposes 64 packed rows into a panel.
 #[target_feature(enable = "avx512f")]
-pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [PanelBlock]) {
+pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     for vector in 0..VECTORS {
-        let rows: [&[[u8; BLOCK_BYTES]]; 16] = std::array::from_fn(|r| row(16 * vector + r));
+        let rows = packed_rows::<16>(packed, 16 * vector, cols, blocks);
+        let row_pairs = cut(&pairs(&rows), panel.len() / 2);
         let mut a = [_mm512_setzero_si512(); 16];
-        let (pairs, last) = panel.as_chunks_mut::<2>();
-        for (pair, blocks) in pairs.iter_mut().enumerate() {
-            for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load_pair(&row.as_chunks().0[pair]);
+        let (panel_pairs, last) = panel.as_chunks_mut::<2>();
+        for (pair, blocks) in panel_pairs.iter_mut().enumerate() {
+            for (a, row) in a.iter_mut().zip(&row_pairs) {
+                *a = load_pair(&row[pair]);
             }
             let steps = transpose(a);
             for (&step, blocks) in steps.iter().zip(blocks.as_flattened_mut()) {
@@ -115,7 +117,7 @@ pub(super) fn stage<'a>(row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &
         }
         if let Some(last) = last.first_mut() {
             for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load_half(&row[2 * pairs.len()]);
+                *a = load_half(&row[blocks - 1]);
             }
             let steps = transpose(a);
             for (step, last) in steps.iter().zip(last) {
@@ -155,27 +157,22 @@ fn transpose(a: [__m512i; 16]) -> [__m512i; 16] {
     d
 }
 
-/// The sum of all lanes of each of four vectors.
+/// Stores the sums over all lanes of four vectors, less `row_sum`.
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
-pub(super) fn sum_lanes([a, b, c, d]: [__m512i; 4]) -> [i32; 4] {
+pub(super) fn store_lane_sums([a, b, c, d]: [__m512i; 4], row_sum: i32, sums: &mut [i32; 4]) {
     let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     let abcd = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     let half = _mm256_add_epi32(_mm512_castsi512_si256(abcd), _mm512_extracti64x4_epi64::<1>(abcd));
     let quarter = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
-    [
-        _mm_extract_epi32::<0>(quarter),
-        _mm_extract_epi32::<1>(quarter),
-        _mm_extract_epi32::<2>(quarter),
-        _mm_extract_epi32::<3>(quarter),
-    ]
+    let result = _mm_sub_epi32(quarter, _mm_set1_epi32(row_sum));
+    // SAFETY: `sums` is 16 writable bytes, and the store takes any alignment.
+    unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
 }
 
-/// Turns sums into outputs.
+/// Turns the sums of a tile into its outputs.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn finish<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
-    for (out, &sum) in out.iter_mut().zip(sums) {
-        *out = T::of(sum, weight_scale, scale);
-    }
+pub(super) fn finish<T: Output>(sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
+    panel::finish::<COLS, T>(sums, weight_scale, scales, out);
 }

@@ -2,7 +2,8 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::output::Rect;
+use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx512Vnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -24,9 +25,9 @@ impl Level for Avx512Vnni {
         blocks * STEPS * VECTORS
     }
 
-    fn stage<'a>(self, _rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::stage(row, avx512::blocks_mut(panel)) }
+        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
 
     fn tile(
@@ -56,9 +57,9 @@ impl Level for Avx512Vnni {
         })
     }
 
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
         // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::finish(sums, weight_scale, scale, out) }
+        unsafe { avx512::finish(sums, weight_scale, scales, out) }
     }
 }
 
@@ -72,13 +73,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
     for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
         *acc = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
                 for j in 0..VECTORS {
@@ -119,7 +120,7 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
@@ -129,62 +130,73 @@ fn dots<const ROWS: usize>(
     sums: &mut Sums,
 ) {
     let blocks = x[0].len();
+    let pairs = blocks / 2;
+    let x_pairs = cut(&panel::pairs(x), pairs);
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
-        let dots = dot::<ROWS>(x, &packed);
-        for row in 0..ROWS {
-            for (sum, dot) in sums[row][column..].iter_mut().zip(dots[row]) {
-                *sum = dot.wrapping_sub(row_sums[row]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
+        for pair in 0..pairs {
+            let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                w[j] = load_pair(w_pair[j]);
             }
+            dot_plane::<0, ROWS>(x, w, &mut acc);
+            dot_plane::<1, ROWS>(x, w, &mut acc);
+            dot_plane::<2, ROWS>(x, w, &mut acc);
+            dot_plane::<3, ROWS>(x, w, &mut acc);
+        }
+        if blocks % 2 == 1 {
+            let x = each(x, blocks - 1);
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                w[j] = load_half(&packed[j][blocks - 1]);
+            }
+            dot_half_plane::<0, ROWS>(x, w, &mut acc);
+            dot_half_plane::<1, ROWS>(x, w, &mut acc);
+            dot_half_plane::<2, ROWS>(x, w, &mut acc);
+            dot_half_plane::<3, ROWS>(x, w, &mut acc);
+        }
+        for row in 0..ROWS {
+            avx512::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
         }
     }
 }
 
-/// Sums of code times activation of `ROWS` activation rows with four packed rows, two blocks at a time.
+/// Adds one plane of two blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot<const ROWS: usize>(x: &[&[[i8; BLOCK]]; ROWS], packed: &[&[[u8; BLOCK_BYTES]]; DOTS]) -> [[i32; DOTS]; ROWS] {
-    let blocks = packed[0].len();
-    let pairs = blocks / 2;
-    let x_pairs: [&[[[i8; BLOCK]; 2]]; ROWS] = std::array::from_fn(|row| &x[row].as_chunks().0[..pairs]);
-    let w_pairs: [&[[[u8; BLOCK_BYTES]; 2]]; DOTS] = std::array::from_fn(|j| &packed[j].as_chunks().0[..pairs]);
-    let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
-    for pair in 0..pairs {
-        let mut w = [_mm512_setzero_si512(); DOTS];
-        for j in 0..DOTS {
-            prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
-            w[j] = load_pair(&w_pairs[j][pair]);
-        }
-        for row in 0..ROWS {
-            let x = &x_pairs[row][pair];
-            for j in 0..DOTS {
-                let acc = &mut acc[row][j];
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<0>(w[j]), load_plane(x, 0));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<1>(w[j]), load_plane(x, 1));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<2>(w[j]), load_plane(x, 2));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<3>(w[j]), load_plane(x, 3));
-            }
-        }
+fn dot_plane<const PLANE: usize, const ROWS: usize>(
+    x: [&[[i8; BLOCK]; 2]; ROWS],
+    packed: [__m512i; DOTS],
+    acc: &mut [[__m512i; DOTS]; ROWS],
+) {
+    let mut weights = [_mm512_setzero_si512(); DOTS];
+    for j in 0..DOTS {
+        weights[j] = codes::<PLANE>(packed[j]);
     }
-    if blocks % 2 == 1 {
-        for row in 0..ROWS {
-            let x = &x[row][blocks - 1];
-            for j in 0..DOTS {
-                // The upper halves are zero, so their codes add nothing.
-                let w = load_half(&packed[j][blocks - 1]);
-                let acc = &mut acc[row][j];
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<0>(w), load_half_plane(x, 0));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<1>(w), load_half_plane(x, 1));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<2>(w), load_half_plane(x, 2));
-                *acc = _mm512_dpbusd_epi32(*acc, codes::<3>(w), load_half_plane(x, 3));
-            }
-        }
-    }
-    let mut dots = [[0; DOTS]; ROWS];
     for row in 0..ROWS {
-        dots[row] = avx512::sum_lanes(acc[row]);
+        let x = load_plane(x[row], PLANE);
+        for j in 0..DOTS {
+            acc[row][j] = _mm512_dpbusd_epi32(acc[row][j], weights[j], x);
+        }
     }
-    dots
+}
+
+/// Adds one plane of a block in the lower half; the activations of the upper half are zero.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dot_half_plane<const PLANE: usize, const ROWS: usize>(
+    x: [&[i8; BLOCK]; ROWS],
+    packed: [__m512i; DOTS],
+    acc: &mut [[__m512i; DOTS]; ROWS],
+) {
+    for row in 0..ROWS {
+        let x = load_half_plane(x[row], PLANE);
+        for j in 0..DOTS {
+            acc[row][j] = _mm512_dpbusd_epi32(acc[row][j], codes::<PLANE>(packed[j]), x);
+        }
+    }
 }

@@ -3,7 +3,8 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::output::Rect;
+use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx512Bw;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -26,9 +27,9 @@ impl Level for Avx512Bw {
         blocks * STEPS * VECTORS
     }
 
-    fn stage<'a>(self, _rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::stage(row, avx512::blocks_mut(panel)) }
+        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
 
     fn tile(
@@ -58,9 +59,9 @@ impl Level for Avx512Bw {
         })
     }
 
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
         // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::finish(sums, weight_scale, scale, out) }
+        unsafe { avx512::finish(sums, weight_scale, scales, out) }
     }
 }
 
@@ -74,13 +75,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut total = [[_mm512_setzero_si512(); VECTORS]; ROWS];
     for (total, &row_sum) in total.iter_mut().zip(row_sums) {
         *total = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
@@ -152,7 +153,7 @@ fn finish_tile<const ROWS: usize>(total: &[[__m512i; VECTORS]; ROWS], sums: &mut
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
@@ -162,74 +163,55 @@ fn dots<const ROWS: usize>(
     sums: &mut Sums,
 ) {
     let blocks = x[0].len();
+    let pairs = blocks / 2;
+    let x_pairs = cut(&panel::pairs(x), pairs);
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
-        let dots = dot::<ROWS>(x, &packed);
-        for row in 0..ROWS {
-            for (sum, dot) in sums[row][column..].iter_mut().zip(dots[row]) {
-                *sum = dot.wrapping_sub(row_sums[row]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
+        for pair in 0..pairs {
+            let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                w[j] = load_pair(w_pair[j]);
             }
+            for row in 0..ROWS {
+                let x = [load_plane(x[row], 0), load_plane(x[row], 1), load_plane(x[row], 2), load_plane(x[row], 3)];
+                for j in 0..DOTS {
+                    acc[row][j] = _mm512_add_epi32(acc[row][j], dot_block(w[j], x));
+                }
+            }
+        }
+        if blocks % 2 == 1 {
+            let x = each(x, blocks - 1);
+            for row in 0..ROWS {
+                // The upper halves of the activations are zero, so nothing is added there.
+                let x = x[row];
+                let x = [load_half_plane(x, 0), load_half_plane(x, 1), load_half_plane(x, 2), load_half_plane(x, 3)];
+                for j in 0..DOTS {
+                    acc[row][j] = _mm512_add_epi32(acc[row][j], dot_block(load_half(&packed[j][blocks - 1]), x));
+                }
+            }
+        }
+        for row in 0..ROWS {
+            avx512::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
         }
     }
 }
 
-/// Sums of code times activation of `ROWS` activation rows with four packed rows, two blocks at a time.
+/// The products of one vector of packed weights with its four planes of activations, in 32-bit lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn dot<const ROWS: usize>(x: &[&[[i8; BLOCK]]; ROWS], packed: &[&[[u8; BLOCK_BYTES]]; DOTS]) -> [[i32; DOTS]; ROWS] {
-    let blocks = packed[0].len();
-    let pairs = blocks / 2;
-    let x_pairs: [&[[[i8; BLOCK]; 2]]; ROWS] = std::array::from_fn(|row| &x[row].as_chunks().0[..pairs]);
-    let w_pairs: [&[[[u8; BLOCK_BYTES]; 2]]; DOTS] = std::array::from_fn(|j| &packed[j].as_chunks().0[..pairs]);
-    let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
-    for pair in 0..pairs {
-        let mut w = [_mm512_setzero_si512(); DOTS];
-        for j in 0..DOTS {
-            prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
-            w[j] = load_pair(&w_pairs[j][pair]);
-        }
-        for row in 0..ROWS {
-            let x = &x_pairs[row][pair];
-            for j in 0..DOTS {
-                // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
-                let low = _mm512_add_epi16(
-                    _mm512_maddubs_epi16(codes::<0>(w[j]), load_plane(x, 0)),
-                    _mm512_maddubs_epi16(codes::<1>(w[j]), load_plane(x, 1)),
-                );
-                let high = _mm512_add_epi16(
-                    _mm512_maddubs_epi16(codes::<2>(w[j]), load_plane(x, 2)),
-                    _mm512_maddubs_epi16(codes::<3>(w[j]), load_plane(x, 3)),
-                );
-                let pairs = _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1));
-                acc[row][j] = _mm512_add_epi32(acc[row][j], pairs);
-            }
-        }
-    }
-    if blocks % 2 == 1 {
-        for row in 0..ROWS {
-            let x = &x[row][blocks - 1];
-            for j in 0..DOTS {
-                // The upper halves are zero, so their codes add nothing.
-                let w = load_half(&packed[j][blocks - 1]);
-                // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
-                let low = _mm512_add_epi16(
-                    _mm512_maddubs_epi16(codes::<0>(w), load_half_plane(x, 0)),
-                    _mm512_maddubs_epi16(codes::<1>(w), load_half_plane(x, 1)),
-                );
-                let high = _mm512_add_epi16(
-                    _mm512_maddubs_epi16(codes::<2>(w), load_half_plane(x, 2)),
-                    _mm512_maddubs_epi16(codes::<3>(w), load_half_plane(x, 3)),
-                );
-                let pairs = _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1));
-                acc[row][j] = _mm512_add_epi32(acc[row][j], pairs);
-            }
-        }
-    }
-    let mut dots = [[0; DOTS]; ROWS];
-    for row in 0..ROWS {
-        dots[row] = avx512::sum_lanes(acc[row]);
-    }
-    dots
+fn dot_block(packed: __m512i, x: [__m512i; 4]) -> __m512i {
+    // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
+    let low = _mm512_add_epi16(
+        _mm512_maddubs_epi16(codes::<0>(packed), x[0]),
+        _mm512_maddubs_epi16(codes::<1>(packed), x[1]),
+    );
+    let high = _mm512_add_epi16(
+        _mm512_maddubs_epi16(codes::<2>(packed), x[2]),
+        _mm512_maddubs_epi16(codes::<3>(packed), x[3]),
+    );
+    _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1))
 }

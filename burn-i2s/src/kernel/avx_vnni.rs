@@ -2,7 +2,8 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, dword, prefetch};
+use super::output::Rect;
+use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -24,9 +25,9 @@ impl Level for AvxVnni {
         blocks * STEPS
     }
 
-    fn stage<'a>(self, _rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::stage(row, panel.as_chunks_mut().0) }
+        unsafe { avx::stage(packed, cols, blocks, panel.as_chunks_mut().0) }
     }
 
     fn tile(
@@ -54,9 +55,9 @@ impl Level for AvxVnni {
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
 
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::finish(sums, weight_scale, scale, out) }
+        unsafe { avx::finish(sums, weight_scale, scales, out) }
     }
 }
 
@@ -70,13 +71,13 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     ahead: Ahead<'_>,
     sums: &mut Sums,
 ) {
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..panel.len()]);
+    let x = cut(x, panel.len());
     let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
     for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
         *acc = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
     }
     for (b, block) in panel.iter().enumerate() {
-        let x: [&[i8; BLOCK]; ROWS] = std::array::from_fn(|row| &x[row][b]);
+        let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
                 prefetch(ahead, (b * STEPS + t) * 64);
@@ -123,11 +124,9 @@ fn dots<const ROWS: usize>(
     sums: &mut Sums,
 ) {
     let blocks = x[0].len();
-    let x: [&[[i8; BLOCK]]; ROWS] = std::array::from_fn(|row| &x[row][..blocks]);
+    let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
-        // Rows that are not there repeat the last one; nobody reads their sums.
-        let packed: [&[[u8; BLOCK_BYTES]]; DOTS] =
-            std::array::from_fn(|j| &weights[(column + j).min(cols - 1) * blocks..][..blocks]);
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
             for j in 0..DOTS {
@@ -145,10 +144,7 @@ fn dots<const ROWS: usize>(
             }
         }
         for row in 0..ROWS {
-            let dots = avx::sum_lanes(acc[row]);
-            for (sum, dot) in sums[row][column..].iter_mut().zip(dots) {
-                *sum = dot.wrapping_sub(row_sums[row]);
-            }
+            avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
         }
     }
 }

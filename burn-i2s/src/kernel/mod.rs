@@ -51,17 +51,6 @@ pub(crate) struct Job<'a, T> {
     pub(crate) out: Rect<'a, T>,
 }
 
-impl<'a, T> Job<'a, T> {
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector levels stage rows"))]
-    fn activations(&self, row: usize) -> &'a [[i8; BLOCK]] {
-        &self.x.codes[row * self.blocks..][..self.blocks]
-    }
-
-    fn weight_row(&self, row: usize) -> &'a [[u8; BLOCK_BYTES]] {
-        &self.weights[row * self.blocks..][..self.blocks]
-    }
-}
-
 /// What a product writes: the exact sum, or the sum scaled to the value it stands for.
 pub(crate) trait Output: Copy + Send {
     /// The output of the exact sum `sum`, given the matrix's scale and the activation row's.

@@ -1,6 +1,7 @@
 //! Rectangles of a row-major output that workers fill without sharing a value.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Exclusive access to a rectangle of a row-major matrix: `split_at_mut` in two dimensions.
 pub(crate) struct Rect<'a, T> {
@@ -55,6 +56,18 @@ impl<'a, T> Rect<'a, T> {
         (Self { rows: at, ..self }, Self { origin, rows: self.rows - at, ..self })
     }
 
+    /// A rectangle inside this one, for as long as it is borrowed.
+    ///
+    /// # Panics
+    /// When it is not inside.
+    pub(crate) fn part(&mut self, rows: Range<usize>, cols: Range<usize>) -> Rect<'_, T> {
+        let whole = Rect { owner: PhantomData, ..*self };
+        let (whole, _) = whole.split_rows(rows.end);
+        let (_, whole) = whole.split_rows(rows.start);
+        let (whole, _) = whole.split_columns(cols.end);
+        whole.split_columns(cols.start).1
+    }
+
     /// Row `row` of the rectangle.
     ///
     /// # Panics
@@ -83,6 +96,22 @@ mod tests {
             }
         }
         assert_eq!(values, [1, 1, 2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 2, 2, 2, 1, 1, 3, 3, 3]);
+    }
+
+    #[test]
+    fn a_part_lies_inside() {
+        let mut values = [0; 3 * 4];
+        let mut whole = Rect::new(&mut values, 3, 4);
+        let mut part = whole.part(1..3, 1..3);
+        assert_eq!((part.rows(), part.cols()), (2, 2));
+        part.row(1).fill(7);
+        assert_eq!(values, [0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 0]);
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_part_beyond_the_edge_is_refused() {
+        Rect::new(&mut [0; 4], 2, 2).part(0..1, 1..3);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! lane is a weight row: four activations are broadcast to all lanes, no lane is ever summed across, and all activation
 //! rows pass over the panel while it is in cache.
 
+use super::output::Rect;
 use super::{Job, Output};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -42,8 +43,9 @@ pub(super) trait Level: Copy {
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
 
-    /// Stages [`Level::PANEL_COLS`] rows. `row(i)` is packed row `i`.
-    fn stage<'a>(self, rows: usize, row: impl Fn(usize) -> &'a [[u8; BLOCK_BYTES]], panel: &mut [Step]);
+    /// Stages the first [`Level::PANEL_COLS`] rows of `packed`. A panel is always full: from `cols` on, rows repeat
+    /// the last one, and nobody reads their sums.
+    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
 
     /// Sums over a staged panel, one activation row each. Rows `ahead` are prefetched unless empty. `rows` is what
     /// [`Level::stage`] was told.
@@ -60,8 +62,8 @@ pub(super) trait Level: Copy {
     /// Sums of dot products with `cols` packed rows of `weights`, which may go on after them.
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums);
 
-    /// Turns sums into outputs.
-    fn finish<T: Output>(self, sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]);
+    /// Turns the sums of a tile into its outputs; `scales` are those of its activation rows.
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>);
 }
 
 /// Four activations, to be broadcast: codes `at ..` of a block.
@@ -77,6 +79,39 @@ pub(super) fn prefetch(ahead: Ahead<'_>, bytes: usize) {
     let line = ahead.as_ptr().cast::<i8>().wrapping_add(bytes);
     // SAFETY: a prefetch reads no value and cannot fault, whatever the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
+}
+
+// The closures of `from_fn` must be inlined into the kernels, which only happens if they were not written there: a
+// closure has the target features of the function around it, and `from_fn` does not.
+
+/// The rows cut to `len`, so that one bound serves all.
+#[inline(always)]
+pub(super) fn cut<'a, T, const N: usize>(rows: &[&'a [T]; N], len: usize) -> [&'a [T]; N] {
+    std::array::from_fn(|i| &rows[i][..len])
+}
+
+/// Item `index` of each row.
+#[inline(always)]
+pub(super) fn each<'a, T, const N: usize>(rows: &[&'a [T]; N], index: usize) -> [&'a T; N] {
+    std::array::from_fn(|i| &rows[i][index])
+}
+
+/// The rows in whole pairs.
+#[inline(always)]
+pub(super) fn pairs<'a, T, const N: usize>(rows: &[&'a [T]; N]) -> [&'a [[T; 2]]; N] {
+    std::array::from_fn(|i| rows[i].as_chunks().0)
+}
+
+/// `N` packed rows from row `first` on, of which `rows` are there to be read; others repeat the last one, and nobody
+/// reads their sums.
+#[inline(always)]
+pub(super) fn packed_rows<const N: usize>(
+    packed: Ahead<'_>,
+    first: usize,
+    rows: usize,
+    blocks: usize,
+) -> [Ahead<'_>; N] {
+    std::array::from_fn(|i| &packed[(first + i).min(rows - 1) * blocks..][..blocks])
 }
 
 /// Calls a kernel whose number of activation rows is a constant, `x.len()`, which must be one of those listed:
@@ -110,7 +145,8 @@ fn dots<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
         for (first, count) in tiles(job.out.rows(), L::DOT_ROWS) {
             let x = activations(&job, first, count);
             level.dot(&x[..count], &job.x.sums[first..][..count], weights, width, &mut sums);
-            write(level, &mut job, &sums, first, count, start, width);
+            let out = job.out.part(first..first + count, start..start + width);
+            level.finish(&sums, job.weight_scale, &job.x.scales[first..], out);
         }
     }
 }
@@ -121,15 +157,15 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
-            // A panel is always full: rows that are not there repeat the last one, and nobody reads their sums.
-            level.stage(rows, |row| job.weight_row(start + row.min(width - 1)), panel);
+            level.stage(rows, &job.weights[start * job.blocks..], width, job.blocks, panel);
             let end = (start + width) * job.blocks;
             for (first, count) in tiles(rows, L::PANEL_ROWS) {
                 // The first pass over a panel fetches the next one: each panel is a new page to the hardware.
                 let ahead = if first == 0 { &job.weights[end..] } else { &[] };
                 let x = activations(&job, first, count);
                 level.tile(rows, &x[..count], &job.x.sums[first..][..count], panel, ahead, &mut sums);
-                write(level, &mut job, &sums, first, count, start, width);
+                let out = job.out.part(first..first + count, start..start + width);
+                level.finish(&sums, job.weight_scale, &job.x.scales[first..], out);
             }
         }
     });
@@ -139,23 +175,34 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
 fn activations<'a, T>(job: &Job<'a, T>, first: usize, count: usize) -> [&'a [[i8; BLOCK]]; MAX_ROWS] {
     let mut x: [&[[i8; BLOCK]]; MAX_ROWS] = [&[]; MAX_ROWS];
     for (row, x) in x[..count].iter_mut().enumerate() {
-        *x = job.activations(first + row);
+        *x = &job.x.codes[(first + row) * job.blocks..][..job.blocks];
     }
     x
 }
 
-fn write<L: Level, T: Output>(
-    level: L,
-    job: &mut Job<'_, T>,
+/// [`Level::finish`] of a whole tile, in vectors of the level's own width once inlined there.
+#[inline(always)]
+pub(super) fn finish<const COLS: usize, T: Output>(
     sums: &Sums,
-    first: usize,
-    count: usize,
-    start: usize,
-    width: usize,
+    weight_scale: f32,
+    scales: &[f32],
+    mut out: Rect<'_, T>,
 ) {
-    for (row, sums) in (first..).zip(&sums[..count]) {
-        let out = &mut job.out.row(row)[start..][..width];
-        level.finish(&sums[..width], job.weight_scale, job.x.scales[row], out);
+    for (row, (sums, &scale)) in sums.iter().zip(scales).enumerate().take(out.rows()) {
+        let out = out.row(row);
+        if let (Some(sums), Ok(out)) = (sums.first_chunk::<COLS>(), <&mut [T; COLS]>::try_from(&mut *out)) {
+            // The usual width as a constant: no loop is left.
+            scale_row(sums, weight_scale, scale, out);
+        } else {
+            scale_row(sums, weight_scale, scale, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn scale_row<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+    for (out, &sum) in out.iter_mut().zip(sums) {
+        *out = T::of(sum, weight_scale, scale);
     }
 }
 

@@ -6,8 +6,8 @@ use crate::pack::unpack_block;
 
 pub(super) fn run<T: Output>(mut job: Job<'_, T>) {
     let mut weights = vec![[0; BLOCK]; job.blocks];
-    for column in 0..job.out.cols() {
-        unpack_row(job.weight_row(column), &mut weights);
+    for (column, packed) in (0..job.out.cols()).zip(job.weights.chunks_exact(job.blocks)) {
+        unpack_row(packed, &mut weights);
         for (row, codes) in job.x.codes.chunks_exact(job.blocks).enumerate() {
             // `dot(code + 1, x) - sum(x)`, as the vector levels form it: they agree even when a caller's `sums` are
             // not the sums of the codes.
