@@ -9,6 +9,7 @@ pub mod isa;
 pub(crate) mod kernel;
 pub(crate) mod lanes;
 pub mod math;
+pub mod peak;
 pub mod pooling;
 pub mod quantize;
 pub mod rope;
