@@ -165,10 +165,7 @@ fn pack_block(
     keys: &mut [f32],
     values: &mut [f32],
 ) {
-    if tokens.len() < BLOCK {
-        // Masked keys are never used, but they are computed with: zeros are harmless and fast.
-        keys.fill(0.0);
-    }
+    // A last block's missing keys keep what the scratch held: their scores are computed and then masked.
     let source =
         Rows { values: &k[tokens.start * width + head.start..], rows: tokens.len(), cols: head.len(), stride: width };
     transpose(isa, source, keys, BLOCK);

@@ -57,6 +57,7 @@ pub mod layout;
 pub mod math;
 pub mod matrix;
 pub mod pack;
+pub mod peak;
 pub mod pooling;
 pub mod quantize;
 pub mod rope;

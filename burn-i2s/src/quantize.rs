@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use crate::gemm::Activations;
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
+use crate::lanes::{inverse_rms, larger, smaller};
 use crate::layout::BLOCK;
-use crate::lanes::{LANES, inverse_rms, larger, smaller};
 use crate::math::ROUND;
 use crate::threads::units_per_job;
 
@@ -138,18 +138,7 @@ fn run_body(job: Job<'_>) {
 /// NaN above all numbers, and integer maxima do not depend on order.
 #[inline(always)]
 fn max_abs(x: &[f32], w: &[f32], normed: impl Fn(f32, f32) -> f32) -> u32 {
-    let (x_chunks, x_tail) = x.as_chunks::<LANES>();
-    let (w_chunks, w_tail) = w.as_chunks::<LANES>();
-    let mut lanes = [0u32; LANES];
-    for (x, w) in x_chunks.iter().zip(w_chunks) {
-        for i in 0..LANES {
-            lanes[i] = lanes[i].max(normed(x[i], w[i]).to_bits() & 0x7FFF_FFFF);
-        }
-    }
-    for ((lane, &x), &w) in lanes.iter_mut().zip(x_tail).zip(w_tail) {
-        *lane = (*lane).max(normed(x, w).to_bits() & 0x7FFF_FFFF);
-    }
-    lanes.into_iter().fold(0, u32::max)
+    x.iter().zip(w).fold(0, |max, (&x, &w)| max.max(normed(x, w).to_bits() & 0x7FFF_FFFF))
 }
 
 #[inline(always)]

@@ -45,31 +45,32 @@ pub(crate) struct Tile<'a> {
     scores: &'a mut [f32],
     /// `[rows, 16]`: running sums of exponentials.
     sums: &'a mut [f32],
-    /// `[rows]`: running maxima.
+    /// `[rows rounded up to 16]`: running maxima.
     maxima: &'a mut [f32],
-    /// `[rows]`: what the current block rescales earlier ones by.
+    /// `[rows rounded up to 16]`: the current block's maxima, then what it rescales earlier blocks by.
     rescale: &'a mut [f32],
 }
 
 impl<'a> Tile<'a> {
     /// Floats of scratch for a tile.
     pub(crate) fn scratch_len(rows: usize, dim: usize) -> usize {
-        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + LANES + 2)
+        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + LANES) + 2 * rows.next_multiple_of(LANES)
     }
 
     /// A tile that has seen no key; the queries are for the caller to fill in.
     pub(crate) fn new(scratch: &'a mut [f32], visible: &'a [Visible], dim: usize) -> Self {
         let rows = visible.len();
-        // In the order of their alignment: the first four hold whole vectors.
+        // The queries, which need not be whole vectors, come last.
         let (outputs, rest) = scratch.split_at_mut(rows * dim.next_multiple_of(LANES));
         let (scores, rest) = rest.split_at_mut(rows * BLOCK);
         let (sums, rest) = rest.split_at_mut(rows * LANES);
-        let (queries, rest) = rest.split_at_mut(rows * dim);
-        let (maxima, rescale) = rest.split_at_mut(rows);
+        let (maxima, rest) = rest.split_at_mut(rows.next_multiple_of(LANES));
+        let (rescale, queries) = rest.split_at_mut(rows.next_multiple_of(LANES));
         outputs.fill(0.0);
         sums.fill(0.0);
         maxima.fill(LOWEST);
-        Self { visible, dim, queries, outputs, scores, sums, maxima, rescale: &mut rescale[..rows] }
+        rescale.fill(LOWEST);
+        Self { visible, dim, queries, outputs, scores, sums, maxima, rescale }
     }
 }
 
@@ -117,11 +118,13 @@ fn run_tile_body<const M: usize, const N: usize>(t: &mut Tile<'_>, packed: &[f32
         for first in (0..rows).step_by(M) {
             score_rows::<M, N>(t, keys, first, base);
         }
-        for (rescale, maximum) in t.rescale.iter_mut().zip(t.maxima.iter_mut()) {
-            // `rescale` holds the block's maximum up to here.
-            let new = larger(*rescale, *maximum);
-            *rescale = exp(*maximum - new);
-            *maximum = new;
+        let maxima = t.maxima.as_chunks_mut::<LANES>().0;
+        for (rescale, maxima) in t.rescale.as_chunks_mut::<LANES>().0.iter_mut().zip(maxima) {
+            for lane in 0..LANES {
+                let new = larger(rescale[lane], maxima[lane]);
+                rescale[lane] = exp(maxima[lane] - new);
+                maxima[lane] = new;
+            }
         }
         for row in 0..rows {
             exponentiate(t, row, base);
@@ -135,27 +138,19 @@ fn run_tile_body<const M: usize, const N: usize>(t: &mut Tile<'_>, packed: &[f32
         let sum = tree_sum(*sums);
         let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
         for x in &mut t.outputs[row * padded..][..padded] {
-            // See `weigh_values` for the zero.
+            // See `exponentiate` for the zero.
             *x = *x * inverse + 0.0;
         }
     }
 }
 
-/// The keys that any of `M` rows sees, relative to `base`.
+/// The keys that `M` rows see between them, relative to `base`: what a query sees moves forward with its position.
 #[inline(always)]
 fn seen<const M: usize>(visible: &[Visible], first: usize, base: usize) -> Range<usize> {
-    let (mut start, mut end) = (BLOCK, 0);
-    for row in &visible[first..first + M] {
-        let keys = row.within(base);
-        if !keys.is_empty() {
-            start = start.min(keys.start);
-            end = end.max(keys.end);
-        }
-    }
-    if start < end { start..end } else { 0..0 }
+    Visible { start: visible[first].start, end: visible[first + M - 1].end }.within(base)
 }
 
-/// Scores of `M` rows, and the block's maximum of each in `rescale`.
+/// Scores of `M` rows, minus infinity where masked, and the block's maximum of each row in `rescale`.
 #[inline(always)]
 fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], first: usize, base: usize) {
     let seen = seen::<M>(t.visible, first, base);
@@ -165,60 +160,62 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     }
     let left: [&[f32]; M] = std::array::from_fn(|i| &t.queries[(first + i) * t.dim..][..t.dim]);
     let panel = Panel { groups: keys.as_chunks::<LANES>().0, stride: GROUPS };
-    let scores = &mut t.scores.as_chunks_mut::<LANES>().0[first * GROUPS..][..M * GROUPS];
+    let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
         let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
         tile::<M, COLUMNS>(&mut sums, &left, panel, column);
         for i in 0..M {
-            scores[i * GROUPS + column..][..COLUMNS].copy_from_slice(&sums[i]);
+            scores[i][column * LANES..][..COLUMNS * LANES].copy_from_slice(sums[i].as_flattened());
         }
     });
-    for i in 0..M {
+    for (i, scores) in scores.iter_mut().enumerate() {
         let keys = t.visible[first + i].within(base);
+        if keys.len() < BLOCK {
+            scores[..keys.start].fill(f32::NEG_INFINITY);
+            scores[keys.end..].fill(f32::NEG_INFINITY);
+        }
         let mut lanes = [LOWEST; LANES];
-        for group in keys.start / LANES..keys.end.div_ceil(LANES) {
-            let scores = &scores[i * GROUPS + group];
+        for scores in scores.as_chunks::<LANES>().0 {
             for lane in 0..LANES {
-                let score = if shown(&keys, group, lane) { scores[lane] } else { LOWEST };
-                lanes[lane] = larger(score, lanes[lane]);
+                lanes[lane] = larger(scores[lane], lanes[lane]);
             }
         }
         t.rescale[first + i] = tree_max(lanes);
     }
 }
 
-/// Whether the key at `lane` of `group` lies in `keys`; in i32, which compares in vectors.
-#[inline(always)]
-fn shown(keys: &Range<usize>, group: usize, lane: usize) -> bool {
-    let at = (group * LANES) as i32 + lane as i32;
-    at >= keys.start as i32 && at < keys.end as i32
-}
-
-/// Turns a row's scores into exponentials, zero where masked, and adds them to its sums.
+/// Turns a row's scores into exponentials, zero where masked, and adds them to its sums; rescales sums and outputs.
 #[inline(always)]
 fn exponentiate(t: &mut Tile<'_>, row: usize, base: usize) {
-    let keys = t.visible[row].within(base);
     let (maximum, rescale) = (t.maxima[row], t.rescale[row]);
+    let keys = t.visible[row].within(base);
     let sums = &mut t.sums.as_chunks_mut::<LANES>().0[row];
-    let scores = &mut t.scores.as_chunks_mut::<LANES>().0[row * GROUPS..][..GROUPS];
-    for sum in sums.iter_mut() {
+    let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[row];
+    let mut running = *sums;
+    for sum in &mut running {
         *sum *= rescale;
     }
-    for (group, scores) in scores.iter_mut().enumerate() {
+    for (group, scores) in scores.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         if group * LANES >= keys.end || (group + 1) * LANES <= keys.start {
             scores.fill(0.0);
             continue;
         }
         for lane in 0..LANES {
-            let value = exp(scores[lane] - maximum);
-            let value = if shown(&keys, group, lane) { value } else { 0.0 };
-            scores[lane] = value;
-            sums[lane] += value;
+            // A masked key's is exp(-infinity), exactly 0: the maximum is never that low.
+            scores[lane] = exp(scores[lane] - maximum);
+            running[lane] += scores[lane];
         }
+    }
+    *sums = running;
+    let padded = t.outputs.len() / t.visible.len();
+    for x in &mut t.outputs[row * padded..][..padded] {
+        // Adding zero turns -0 into +0, which a masked key's +-0 leaves alone: so the result does not depend on how many
+        // masked keys the rows processed together make this row pass.
+        *x = *x * rescale + 0.0;
     }
 }
 
-/// `outputs = outputs * rescale + exponentials * values` for `M` rows, one fused chain over the keys.
+/// `outputs += exponentials * values` for `M` rows, one fused chain over the keys.
 #[inline(always)]
 fn weigh_values<const M: usize, const N: usize>(
     t: &mut Tile<'_>,
@@ -239,13 +236,7 @@ fn weigh_values<const M: usize, const N: usize>(
     for_columns!(N, 0..stride, |COLUMNS, column| {
         let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
         for i in 0..M {
-            for j in 0..COLUMNS {
-                for lane in 0..LANES {
-                    // Adding zero turns -0 into +0, which a masked key's +-0 leaves alone: so the result does not
-                    // depend on how many masked keys the rows processed together make this row pass.
-                    sums[i][j][lane] = outputs[i * stride + column + j][lane] * t.rescale[first + i] + 0.0;
-                }
-            }
+            sums[i].copy_from_slice(&outputs[i * stride + column..][..COLUMNS]);
         }
         tile::<M, COLUMNS>(&mut sums, &left, panel, column);
         for i in 0..M {

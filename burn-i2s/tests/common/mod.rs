@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 /// `len` values from -1 to 1, the same for the same seed.
-pub fn values(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn values(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
         .map(|_| {
@@ -15,11 +15,11 @@ pub fn values(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// The bits of each value: NaN compares, and the sign of zero counts.
-pub fn bits(values: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Runs `f` in a pool of `threads` threads.
-pub fn in_pool<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn in_pool<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a small pool").install(f)
 }
