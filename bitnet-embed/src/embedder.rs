@@ -1,8 +1,7 @@
 //! Texts to vectors: the whole path on one page.
 
 use crate::batch::{RaggedBatch, plan_batches};
-use crate::config::ModelConfig;
-use crate::gguf::OwnedValue;
+use crate::config::{ModelConfig, Overrides};
 use crate::model::BitNetEmbedding;
 use crate::output::Normalization;
 use crate::store::{GgufStore, StoreError};
@@ -100,10 +99,10 @@ pub enum EmbedError {
         source: TokenizerError,
     },
     /// The tokenizer can give ids that the token table does not have.
-    #[error("the tokenizer gives ids up to {max_id}, but the token table has {vocab_size} rows")]
+    #[error("the tokenizer has {tokens} token ids, but the token table only {vocab_size} rows")]
     Vocabulary {
-        /// The largest id.
-        max_id: u32,
+        /// One more than the largest id.
+        tokens: usize,
         /// Rows of the table.
         vocab_size: usize,
     },
@@ -159,7 +158,7 @@ pub struct EmbedderBuilder {
     max_tokens: Option<usize>,
     token_budget: Option<usize>,
     tokenizer: Option<PathBuf>,
-    overrides: Vec<(String, OwnedValue)>,
+    overrides: Overrides,
 }
 
 impl EmbedderBuilder {
@@ -218,7 +217,7 @@ impl EmbedderBuilder {
     }
 
     /// Replaces metadata keys of the file.
-    pub fn overrides(mut self, overrides: Vec<(String, OwnedValue)>) -> Self {
+    pub fn overrides(mut self, overrides: Overrides) -> Self {
         self.overrides = overrides;
         self
     }
@@ -253,17 +252,16 @@ impl EmbedderBuilder {
             Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
             None => {
                 let metadata = store.file().metadata();
-                Tokenizer::from_metadata(&metadata.with_overrides(&self.overrides)).map_err(|source| (path, source))
+                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice())).map_err(|source| (path, source))
             }
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
         let config = store.plan().config.clone();
-        let max_id = tokenizer.max_id();
-        if max_id as usize >= config.vocab_size {
-            return Err(EmbedError::Vocabulary { max_id, vocab_size: config.vocab_size });
+        if tokenizer.id_count() > config.vocab_size {
+            return Err(EmbedError::Vocabulary { tokens: tokenizer.id_count(), vocab_size: config.vocab_size });
         }
         let max_tokens = self.max_tokens.unwrap_or(config.max_position).min(config.max_position);
-        let at_least = tokenizer.special_tokens() + 1;
+        let at_least = tokenizer.special_count() + 1;
         if max_tokens < at_least {
             return Err(EmbedError::MaxTokens { max_tokens, at_least });
         }
@@ -401,7 +399,7 @@ impl Embedder {
             Model::I2s(model) => model.forward(ids, batch),
             Model::F16(model) => model.forward(ids, batch),
         };
-        pooled.into_data().into_vec().expect("the operations give f32")
+        pooled.into_data().try_into_vec().expect("the operations give f32")
     }
 
     /// Runs on the embedder's own threads if it has some, at its instruction-set level.

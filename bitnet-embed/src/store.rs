@@ -4,8 +4,8 @@
 //! module is built. Loading checks the data, then lends windows of the mapped file to the module: a weight is copied
 //! only where its rows are not whole blocks or it must be ternarised first.
 
-use crate::config::{ConfigError, ModelConfig};
-use crate::gguf::{GgufError, GgufFile, MappedFile, OwnedValue, TensorInfo};
+use crate::config::{ConfigError, ModelConfig, Overrides};
+use crate::gguf::{GgufError, GgufFile, MappedFile, TensorInfo};
 use crate::model::{Load, ModelPlan, PlanError, TensorUse};
 use burn::store::burn_pack::Tensor as PackTensor;
 use burn::store::{ApplyResult, ModuleSnapshot, ModuleStore};
@@ -102,14 +102,14 @@ impl GgufStore {
     /// # Errors
     /// When the file cannot be read, is malformed, or is not a model this crate computes.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::open_with(path, &[])
+        Self::open_with(path, &Overrides::default())
     }
 
     /// Like [`open`](Self::open), some metadata keys replaced by those values.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(path: impl AsRef<Path>, overrides: &[(String, OwnedValue)]) -> Result<Self, StoreError> {
+    pub fn open_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let in_file = |problem| StoreError { path: Some(path.to_owned()), problem };
         let map = MappedFile::open(path).map_err(|error| in_file(error.into()))?;
@@ -120,17 +120,17 @@ impl GgufStore {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn from_bytes(bytes: impl Into<bytes::Bytes>, overrides: &[(String, OwnedValue)]) -> Result<Self, StoreError> {
+    pub fn from_bytes(bytes: impl Into<bytes::Bytes>, overrides: &Overrides) -> Result<Self, StoreError> {
         Self::build(bytes.into(), overrides, None).map_err(|problem| StoreError { path: None, problem })
     }
 
     fn build(
         bytes: bytes::Bytes,
-        overrides: &[(String, OwnedValue)],
+        overrides: &Overrides,
         path: Option<PathBuf>,
     ) -> Result<Self, StoreProblem> {
         let file = GgufFile::from_owner(bytes)?;
-        let config = ModelConfig::from_metadata(&file.metadata().with_overrides(overrides))?;
+        let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()))?;
         let plan = ModelPlan::new(&file, config)?;
         Ok(Self { file, path, plan, tensors: BTreeMap::new() })
     }

@@ -6,7 +6,6 @@ use crate::lanes::sum_of_squares;
 
 /// Which states of a text make its embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Pooling {
     /// The last token's.
     Last,
@@ -14,6 +13,17 @@ pub enum Pooling {
     Mean,
     /// The first token's.
     Cls,
+}
+
+impl Pooling {
+    /// `last`, `mean` or `cls`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+        }
+    }
 }
 
 /// Pools `hidden` `[tokens, hidden_size]` into `out` `[texts, hidden_size]`; text `i` is the tokens

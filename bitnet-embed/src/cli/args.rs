@@ -47,7 +47,11 @@ pub(crate) struct ModelArguments {
 
 impl ModelArguments {
     pub(crate) fn overrides(&self) -> Result<Overrides, super::CliError> {
-        Overrides::parse_all(&self.override_kv).map_err(|error| super::CliError::Usage(error.to_string()))
+        let mut overrides = Overrides::default();
+        for text in &self.override_kv {
+            overrides.parse_push(text).map_err(|error| super::CliError::Usage(error.to_string()))?;
+        }
+        Ok(overrides)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::args::InfoArguments;
 use super::{CliError, note_assumed};
 use bitnet_embed::config::ModelConfig;
-use bitnet_embed::gguf::{Description, GgufFile, MappedFile};
+use bitnet_embed::gguf::{GgufFile, MappedFile};
 use bitnet_embed::model::ModelPlan;
 use burn_i2s::isa::Isa;
 use std::io::{self, BufWriter, Write};
@@ -13,8 +13,8 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), CliError> {
     let file = GgufFile::<MappedFile>::open(&arguments.file)?;
     file.check_data().map_err(|error| error.in_file(&arguments.file))?;
     let mut out = BufWriter::new(io::stdout().lock());
-    writeln!(out, "{}", Description::new(&file))?;
-    let config = ModelConfig::from_metadata(&file.metadata());
+    writeln!(out, "{}", file.describe())?;
+    let config = ModelConfig::from_gguf(file.metadata());
     match config {
         Ok(config) => {
             note_assumed(&config);

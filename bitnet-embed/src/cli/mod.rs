@@ -32,6 +32,8 @@ pub(crate) enum CliError {
     Gguf(#[from] GgufError),
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    #[error("{}: {source}", path.display())]
+    TokenizerOf { path: PathBuf, source: TokenizerError },
     #[error("cannot read {}: {source}", path.display())]
     Input { path: PathBuf, source: io::Error },
     #[error("{}: line {line} is not UTF-8 text", path.display())]

@@ -2,32 +2,47 @@
 
 use super::args::TokenizeArguments;
 use super::{CliError, DEMO_MODEL, note_demo};
-use bitnet_embed::gguf::{GgufFile, MappedFile};
-use bitnet_embed::tokenizer::Tokenizer;
+use bitnet_embed::gguf::{GgufFile, MappedFile, Metadata};
+use bitnet_embed::tokenizer::{Tokenizer, keys};
 use std::io::{self, Write};
 
 pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), CliError> {
     let overrides = arguments.model.overrides()?;
-    let tokenizer = match (&arguments.model.tokenizer, &arguments.model.model) {
-        (Some(json), _) => Tokenizer::from_file(json)?,
+    match (&arguments.model.tokenizer, &arguments.model.model) {
+        (Some(json), _) => print(arguments, &Tokenizer::from_file(json)?, None),
         (None, Some(path)) => {
             let file = GgufFile::<MappedFile>::open(path)?;
-            Tokenizer::from_metadata(&file.metadata().with_overrides(&overrides))?
+            let metadata = file.metadata().with_overrides(overrides.as_slice());
+            let tokenizer = Tokenizer::from_gguf(metadata);
+            let tokenizer = tokenizer.map_err(|source| CliError::TokenizerOf { path: path.clone(), source })?;
+            print(arguments, &tokenizer, Some(metadata))
         }
         (None, None) => {
             note_demo();
-            Tokenizer::from_metadata(&GgufFile::from_owner(DEMO_MODEL)?.metadata().with_overrides(&overrides))?
+            let file = GgufFile::from_owner(DEMO_MODEL)?;
+            let metadata = file.metadata().with_overrides(overrides.as_slice());
+            print(arguments, &Tokenizer::from_gguf(metadata)?, Some(metadata))
         }
-    };
+    }
+}
+
+/// One id a line with the token's own string, where the file has it; a JSON array of the ids where asked for.
+fn print(arguments: &TokenizeArguments, tokenizer: &Tokenizer, metadata: Option<Metadata<'_>>) -> Result<(), CliError> {
     let ids = tokenizer.encode(&arguments.prompt)?;
     let mut stdout = io::stdout().lock();
     if arguments.json {
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
         writeln!(stdout, "[{}]", ids.join(","))?;
-    } else {
-        for id in ids {
-            let piece = tokenizer.piece(id).unwrap_or_default();
-            writeln!(stdout, "{id:6} -> '{}'", piece.escape_debug())?;
+        return Ok(());
+    }
+    let tokens = match metadata.map(|metadata| metadata.array(keys::TOKENS)).transpose()?.flatten() {
+        Some(tokens) => tokens.strings()?.collect::<Result<Vec<&str>, _>>()?,
+        None => Vec::new(),
+    };
+    for id in ids {
+        match tokens.get(id as usize) {
+            Some(token) => writeln!(stdout, "{id:6} -> '{}'", token.escape_debug())?,
+            None => writeln!(stdout, "{id:6}")?,
         }
     }
     Ok(())

@@ -127,3 +127,11 @@ pub enum ConfigError {
         expected: &'static str,
     },
 }
+
+impl ConfigError {
+    /// Whether the model is of a kind, or uses a feature, that this crate does not compute; the other errors are damaged
+    /// or contradictory input.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Unsupported { .. })
+    }
+}

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::hf::periodic;
+use super::pooling::pooling_from_gguf_id;
 use super::{
     Architecture, Assumed, ConfigError, LayerAttention, MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
     ModelConfig, Pooling, bounded, check_heads, effective_window, inverse_sqrt, keys, positive,
@@ -191,7 +192,7 @@ impl Reader<'_> {
     fn pooling(&mut self) -> Result<Pooling, ConfigError> {
         let key = self.key(keys::POOLING_TYPE);
         match self.metadata.u32(&key)? {
-            Some(id) => Pooling::from_gguf_id(&key, id),
+            Some(id) => pooling_from_gguf_id(&key, id),
             None => {
                 self.assume(keys::POOLING_TYPE, "3 (last)");
                 Ok(Pooling::Last)

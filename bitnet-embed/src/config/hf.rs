@@ -15,7 +15,7 @@ const SLIDING: &str = "sliding_attention";
 const FULL: &str = "full_attention";
 
 impl ModelConfig {
-    /// Reads a parsed `config.json`. How the model pools is not in there, see [`Pooling::from_checkpoint`].
+    /// Reads a parsed `config.json`. How the model pools is not in there, see [`super::pooling_of_checkpoint`].
     ///
     /// # Errors
     /// A [`ConfigError`] with the key that is missing, out of bounds, or asks for what is not implemented.

@@ -15,7 +15,8 @@ use std::fmt;
 
 pub use error::ConfigError;
 pub use overrides::Overrides;
-pub use pooling::Pooling;
+pub use burn_i2s::elementwise::Activation;
+pub use pooling::{Pooling, pooling_gguf_id, pooling_of_checkpoint};
 
 /// The most layers accepted.
 pub const MAX_LAYERS: usize = 1 << 12;
@@ -62,6 +63,12 @@ impl Architecture {
         }
     }
 
+    /// Whether the outputs of attention and feed-forward are normalised before they join the residual stream.
+    #[cfg(feature = "burn")]
+    pub(crate) fn has_post_norms(self) -> bool {
+        self == Self::Gemma3
+    }
+
     /// Gemma scales embeddings by the square root of their width, which HF rounds once to f32.
     fn embedding_scale(self, hidden_size: usize) -> f32 {
         match self {
@@ -76,16 +83,6 @@ impl fmt::Display for Architecture {
         f.write_str(self.gguf_name())
     }
 }
-
-/// The function between the gate projection and the product with the up projection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x / (1 + exp(-x))`.
-    Silu,
-    /// GELU in its tanh form.
-    GeluTanh,
-}
-
 /// What differs between the attention of one layer and of another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerAttention {

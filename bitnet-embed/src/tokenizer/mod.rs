@@ -103,6 +103,15 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+/// The ids of a text under a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// The ids, special tokens included.
+    pub ids: Vec<u32>,
+    /// Whether the text was cut.
+    pub truncated: bool,
+}
+
 impl Tokenizer {
     /// Reads a `tokenizer.json`. Padding and truncation that it may ask for are switched off.
     ///
@@ -155,18 +164,27 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Those of [`Self::encode`], and [`TokenizerError::LimitTooSmall`] if the special tokens alone are more.
-    pub fn encode_truncated(&self, text: &str, max_tokens: usize) -> Result<Vec<u32>, TokenizerError> {
+    pub fn encode_truncated(&self, text: &str, max_tokens: usize) -> Result<Encoded, TokenizerError> {
         let special = self.special_count();
         let limit = max_tokens.checked_sub(special).ok_or(TokenizerError::LimitTooSmall { max_tokens, special })?;
         match &self.kind {
             Kind::Library { tokenizer, .. } => {
                 let library = |source| TokenizerError::Library { source };
                 let mut encoding = tokenizer.encode_fast(text, false).map_err(library)?;
+                let truncated = encoding.len() > limit;
                 encoding.truncate(limit, 0, tokenizers::TruncationDirection::Right);
                 let encoding = tokenizer.post_process(encoding, None, true).map_err(library)?;
-                Ok(encoding.get_ids().to_vec())
+                Ok(Encoded { ids: encoding.get_ids().to_vec(), truncated })
             }
-            Kind::Rebuilt(rebuilt) => rebuilt.encode(text, limit),
+            Kind::Rebuilt(rebuilt) => {
+                // One token beyond the limit tells a text that is cut from one that just fits.
+                let mut ids = rebuilt.encode(text, limit.saturating_add(1))?;
+                let truncated = ids.len() > max_tokens;
+                if truncated {
+                    ids = rebuilt.encode(text, limit)?;
+                }
+                Ok(Encoded { ids, truncated })
+            }
         }
     }
 
