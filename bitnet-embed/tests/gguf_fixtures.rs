@@ -1,10 +1,11 @@
-//! The files of the published converter: what is read from them is what their contract says, and writing that again
-//! gives the same bytes.
+//! The files of the published converter and of the `gguf` Python package: what is read from them is what they hold, and
+//! writing that again gives the same bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::gguf::{Array, GgufFile, GgufWriter, Value};
+use bitnet_embed::gguf::{Array, GgufFile, GgufWriter, MappedFile, OwnedArray, OwnedValue, Value};
+use burn_i2s::ggml::GgmlType;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
@@ -124,9 +125,50 @@ fn the_arrays_of_the_vocabulary_are_typed() {
 }
 
 #[test]
+fn every_value_type_is_read() {
+    let file = GgufFile::open(testdata("gguf-python/every_type.gguf")).unwrap();
+    let metadata = file.metadata();
+    let scalars = [
+        ("general.alignment", Value::U32(128)),
+        ("u8", Value::U8(255)),
+        ("i8", Value::I8(-3)),
+        ("u16", Value::U16(65535)),
+        ("i16", Value::I16(-4)),
+        ("u32", Value::U32(u32::MAX)),
+        ("i32", Value::I32(-5)),
+        ("f32", Value::F32(1.5)),
+        ("u64", Value::U64(1 << 60)),
+        ("i64", Value::I64(-(1 << 60))),
+        ("f64", Value::F64(0.1)),
+        ("bool", Value::Bool(true)),
+        ("str", Value::Str("h\u{e9}\n")),
+    ];
+    for (key, expected) in scalars {
+        assert_eq!(metadata.value(key), Some(expected), "{key}");
+    }
+    let array = |key| metadata.array(key).unwrap().unwrap();
+    assert!(array("i32s").i32s().unwrap().eq([1, 2, 3]));
+    assert!(array("f32s").f32s().unwrap().eq([1.5, 2.5]));
+    assert!(array("strs").strings().unwrap().map(Result::unwrap).eq(["a", "", "\u{e9}"]));
+    assert!(array("bools").bools().unwrap().eq([true, false]));
+    assert_eq!(array("u8s").bytes(), b"abc");
+    let inner: Vec<usize> = array("nested")
+        .values()
+        .map(|value| match value.unwrap() {
+            Value::Array(inner) => inner.len(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(inner, [2, 1]);
+    assert_eq!(file.tensor("four").unwrap().shape(), [2, 3, 1, 5]);
+    assert_eq!(file.tensor("TQ2_0").unwrap().ggml_type(), Some(GgmlType::TQ2_0));
+}
+
+#[test]
 fn rewriting_a_file_gives_the_same_bytes() {
-    for model in MODELS {
-        let file = GgufFile::read(fixture(model)).unwrap();
+    let of_the_package = testdata("gguf-python/every_type.gguf");
+    for path in MODELS.map(fixture).into_iter().chain([of_the_package]) {
+        let file = GgufFile::read(&path).unwrap();
         let mut writer = GgufWriter::new();
         for key in file.metadata().keys() {
             writer.metadata(key, file.metadata().value(key).unwrap().into_owned()).unwrap();
@@ -135,17 +177,45 @@ fn rewriting_a_file_gives_the_same_bytes() {
             writer.tensor(tensor.name(), tensor.ggml_type().unwrap(), &tensor.shape()).unwrap();
         }
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("again.gguf");
-        let mut tensors = writer.create(&path).unwrap();
+        let again = folder.path().join("again.gguf");
+        let mut tensors = writer.create(&again).unwrap();
         for tensor in file.tensors() {
             let data = file.data(tensor).unwrap();
             let (first, second) = data.split_at(data.len() / 3);
             tensors.write(tensor.name(), first).unwrap();
             tensors.write(tensor.name(), second).unwrap();
         }
-        assert!(!path.exists(), "nothing is there before the end");
+        assert!(!again.exists(), "nothing is there before the end");
         tensors.finish().unwrap();
-        assert!(fs::read(&path).unwrap() == *file.owner(), "{model} differs");
+        assert!(fs::read(&again).unwrap() == *file.owner(), "{} differs", path.display());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
     }
+}
+
+#[test]
+fn overrides_replace_and_add_values() {
+    let file = GgufFile::open(fixture("qwen3-bitnet")).unwrap();
+    let overrides = [
+        ("qwen3.rope.freq_base".to_owned(), OwnedValue::F32(5.0)),
+        ("qwen3.rope.freq_base".to_owned(), OwnedValue::F64(0.1)),
+        ("qwen3.attention.causal".to_owned(), OwnedValue::Bool(false)),
+        ("mask".to_owned(), OwnedArray::from(&[true, false][..]).into()),
+        ("qwen3.block_count".to_owned(), OwnedValue::Str("two".to_owned())),
+    ];
+    let plain = file.metadata();
+    let metadata = plain.with_overrides(&overrides);
+    assert_eq!(plain.f32("qwen3.rope.freq_base").unwrap(), Some(1_000_000.0));
+    assert_eq!(metadata.f32("qwen3.rope.freq_base").unwrap(), Some(0.1), "the last one counts, rounded to f32");
+    assert_eq!(metadata.bool("qwen3.attention.causal").unwrap(), Some(false));
+    assert_eq!(metadata.u32("qwen3.vocab_size").unwrap(), Some(768), "what is not overridden stays");
+    let mask: Vec<bool> = metadata.array("mask").unwrap().unwrap().bools().unwrap().collect();
+    assert_eq!(mask, [true, false]);
+    let error = metadata.u32("qwen3.block_count").unwrap_err();
+    assert_eq!(error.to_string(), "\"qwen3.block_count\" is str, expected u32");
+}
+
+#[test]
+fn a_file_is_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>(_: &T) {}
+    shared(&GgufFile::<MappedFile>::open(fixture("qwen3-bitnet")).unwrap());
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use burn_i2s::ggml::GgmlType;
 use rayon::prelude::*;
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, Short};
 use super::metadata::{Index, find_sorted, sorted_unique};
 use super::tensor::place;
 use super::{
@@ -222,7 +222,7 @@ impl Header {
         if !bytes.starts_with(&MAGIC) {
             return Err(GgufError::Magic { found: bytes[..bytes.len().min(4)].to_vec() });
         }
-        let in_header = |short: super::cursor::Short| short.at(Part::Header);
+        let in_header = |short: Short| short.at(Part::Header);
         cursor.take(4).map_err(in_header)?;
         let version = cursor.u32().map_err(in_header)?;
         match version {

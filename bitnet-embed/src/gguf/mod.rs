@@ -23,6 +23,7 @@ mod describe;
 mod error;
 mod file;
 mod metadata;
+mod owned;
 mod tensor;
 mod value;
 mod writer;
@@ -31,8 +32,9 @@ pub use describe::Description;
 pub use error::{GgufError, Part};
 pub use file::{GgufFile, MappedFile};
 pub use metadata::Metadata;
+pub use owned::{OwnedArray, OwnedValue};
 pub use tensor::TensorInfo;
-pub use value::{Array, OwnedArray, OwnedValue, Value, ValueKind, ValueType};
+pub use value::{Array, Value, ValueKind, ValueType};
 pub use writer::{FileWriter, GgufWriter, TensorWriter};
 
 /// Tensor data starts at multiples of this unless `general.alignment` says otherwise, in bytes.

@@ -9,7 +9,7 @@ use burn_i2s::ggml::GgmlType;
 use tempfile::NamedTempFile;
 
 use super::file::checked_alignment;
-use super::value::encode_string;
+use super::owned::encode_string;
 use super::{
     ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufError, MAGIC, MAX_DIMENSIONS, MAX_METADATA, MAX_NAME_BYTES, MAX_TENSORS,
     OwnedValue, Part, ValueType,
