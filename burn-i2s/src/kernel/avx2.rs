@@ -3,7 +3,7 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -31,7 +31,7 @@ impl Level for Avx2 {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
-    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         let steps = blocks * STEPS;
         // SAFETY: `self` proves AVX2.
         unsafe { avx::stage(packed, cols, blocks, panel[..steps].as_chunks_mut().0) }
@@ -54,7 +54,7 @@ impl Level for Avx2 {
         by_rows!(x, row_sums, [1, 2, 3, 4], |ROWS, x, row_sums| unsafe {
             if rows >= UNPACK_FROM {
                 tile_unpacked::<ROWS>(x, row_sums, panel.as_chunks().0, ahead, sums)
-            } else if ahead.is_empty() {
+            } else if ahead.lines == 0 {
                 tile::<ROWS, false>(x, row_sums, panel.as_chunks().0, ahead, sums)
             } else {
                 tile::<ROWS, true>(x, row_sums, panel.as_chunks().0, ahead, sums)
@@ -62,7 +62,7 @@ impl Level for Avx2 {
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2.
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
@@ -93,7 +93,7 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
             let [low, high] = halves(step);
             add(&x, 4 * t, [codes::<0>(low), codes::<0>(high)], &mut acc);
@@ -123,9 +123,9 @@ fn tile_unpacked<const ROWS: usize>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
-        if !ahead.is_empty() {
+        if ahead.lines > 0 {
             for t in 0..STEPS {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
         }
         for (k, step) in block.iter().enumerate() {
@@ -203,7 +203,7 @@ fn unpack(panel: &mut [UnpackedBlock]) {
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {

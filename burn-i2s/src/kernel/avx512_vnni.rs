@@ -3,7 +3,7 @@
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::output::Rect;
-use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{self, Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::Avx512Vnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -25,7 +25,7 @@ impl Level for Avx512Vnni {
         blocks * STEPS * VECTORS
     }
 
-    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
         unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
@@ -42,15 +42,15 @@ impl Level for Avx512Vnni {
         let panel = avx512::blocks(panel);
         // SAFETY: `self` proves AVX-512 with VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.is_empty() {
-                tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
-            } else {
-                tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
+            match ahead.lines {
+                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
+                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
+                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
             }
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
             dots::<ROWS>(x, row_sums, weights, cols, sums)
@@ -66,7 +66,7 @@ impl Level for Avx512Vnni {
 /// `ROWS` activation rows by 64 weight rows. The accumulators start at the negated row sums, which turns the codes'
 /// offset of one into nothing to do at the end.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tile<const ROWS: usize, const AHEAD: bool>(
+fn tile<const ROWS: usize, const LINES: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
@@ -81,10 +81,8 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
-            if AHEAD {
-                for j in 0..VECTORS {
-                    prefetch(ahead, ((b * STEPS + t) * VECTORS + j) * 64);
-                }
+            for line in 0..LINES {
+                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
             }
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
@@ -125,7 +123,7 @@ fn plane<const PLANE: usize, const ROWS: usize>(
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {

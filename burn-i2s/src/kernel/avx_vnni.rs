@@ -3,7 +3,7 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -25,7 +25,7 @@ impl Level for AvxVnni {
         blocks * STEPS
     }
 
-    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX2.
         unsafe { avx::stage(packed, cols, blocks, panel.as_chunks_mut().0) }
     }
@@ -42,7 +42,7 @@ impl Level for AvxVnni {
         let panel = panel.as_chunks().0;
         // SAFETY: `self` proves AVX2 with AVX-VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.is_empty() {
+            if ahead.lines == 0 {
                 tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
             } else {
                 tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
@@ -50,7 +50,7 @@ impl Level for AvxVnni {
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2 with AVX-VNNI.
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
@@ -80,7 +80,7 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
@@ -119,7 +119,7 @@ fn plane<const PLANE: usize, const ROWS: usize>(
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {
