@@ -25,7 +25,10 @@ impl Level for Avx2 {
     // 4 x 2 accumulators, 2 vectors of codes, a mask, a broadcast and a product are 13 of 16 registers.
     const PANEL_ROWS: usize = 4;
     const DOT_ROWS: usize = 2;
-    const PANEL_FROM: usize = 5;
+
+    fn panel_from(_blocks: usize) -> usize {
+        4
+    }
 
     fn panel_steps(rows: usize, blocks: usize) -> usize {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
@@ -211,15 +214,15 @@ fn dots<const ROWS: usize>(
     let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed = cut(&packed, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
+            let (x, block) = (each(&x, b), each(&packed, b));
             for j in 0..DOTS {
-                if b % 2 == 0 {
-                    prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
-                }
-                let w = load(&packed[j][b]);
+                prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
+                let w = load(block[j]);
                 for row in 0..ROWS {
-                    let (x, acc) = (&x[row][b], &mut acc[row][j]);
+                    let (x, acc) = (x[row], &mut acc[row][j]);
                     // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
                     let low = _mm256_add_epi16(
                         _mm256_maddubs_epi16(codes::<0>(w), load_plane(x, 0)),

@@ -19,7 +19,10 @@ impl Level for Avx512Vnni {
     // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 5;
-    const PANEL_FROM: usize = 8;
+
+    fn panel_from(blocks: usize) -> usize {
+        (5 * blocks / 4).max(6)
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS

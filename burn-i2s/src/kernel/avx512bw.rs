@@ -21,7 +21,10 @@ impl Level for Avx512Bw {
     // once a block, live in memory.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 5;
-    const PANEL_FROM: usize = 8;
+
+    fn panel_from(_blocks: usize) -> usize {
+        6
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS

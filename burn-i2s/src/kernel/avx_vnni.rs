@@ -19,7 +19,10 @@ impl Level for AvxVnni {
     // 5 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are 14 of 16 registers.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 2;
-    const PANEL_FROM: usize = 5;
+
+    fn panel_from(_blocks: usize) -> usize {
+        4
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS
@@ -127,24 +130,38 @@ fn dots<const ROWS: usize>(
     let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed = cut(&packed, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
+            let (x, block) = (each(&x, b), each(&packed, b));
+            let mut w = [_mm256_setzero_si256(); DOTS];
             for j in 0..DOTS {
-                if b % 2 == 0 {
-                    prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
-                }
-                let w = load(&packed[j][b]);
-                for row in 0..ROWS {
-                    let (x, acc) = (&x[row][b], &mut acc[row][j]);
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<0>(w), load_plane(x, 0));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<1>(w), load_plane(x, 1));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<2>(w), load_plane(x, 2));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<3>(w), load_plane(x, 3));
-                }
+                prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
+                w[j] = load(block[j]);
             }
+            dot_plane::<0, ROWS>(x, w, &mut acc);
+            dot_plane::<1, ROWS>(x, w, &mut acc);
+            dot_plane::<2, ROWS>(x, w, &mut acc);
+            dot_plane::<3, ROWS>(x, w, &mut acc);
         }
         for row in 0..ROWS {
             avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+        }
+    }
+}
+
+/// Adds one plane of a block.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+fn dot_plane<const PLANE: usize, const ROWS: usize>(
+    x: [&[i8; BLOCK]; ROWS],
+    packed: [__m256i; DOTS],
+    acc: &mut [[__m256i; DOTS]; ROWS],
+) {
+    for j in 0..DOTS {
+        let weights = codes::<PLANE>(packed[j]);
+        for row in 0..ROWS {
+            acc[row][j] = _mm256_dpbusd_avx_epi32(acc[row][j], weights, load_plane(x[row], PLANE));
         }
     }
 }

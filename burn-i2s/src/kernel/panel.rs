@@ -47,8 +47,10 @@ pub(super) trait Level: Copy {
     const PANEL_ROWS: usize;
     /// Activation rows of a tile of dot products.
     const DOT_ROWS: usize;
-    /// The fewest activation rows that are worth staging a panel for.
-    const PANEL_FROM: usize;
+
+    /// The fewest activation rows that are worth staging a panel of `blocks` blocks for. A dot product has a cost of
+    /// its own for each output, the sum across lanes, and a panel one for each weight.
+    fn panel_from(blocks: usize) -> usize;
 
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
@@ -159,7 +161,7 @@ pub(super) use by_rows;
 
 /// Does the job with the loops of `level`.
 pub(super) fn run<L: Level, T: Output>(level: L, job: Job<'_, T>) {
-    if job.out.rows() < L::PANEL_FROM { dots(level, job) } else { panels(level, job) }
+    if job.out.rows() < L::panel_from(job.blocks) { dots(level, job) } else { panels(level, job) }
 }
 
 fn dots<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
