@@ -3,16 +3,15 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
 /// Weight rows whose dot products are formed together.
 const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 /// A panel block with a byte for each code: step `k` holds codes `4 * k ..` of the block.
 type UnpackedBlock = [Step; 4 * STEPS];
@@ -219,7 +218,7 @@ fn dots<const ROWS: usize>(
         for b in 0..blocks {
             let (x, block) = (each(&x, b), each(&packed, b));
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + b * BLOCK_BYTES);
                 let w = load(block[j]);
                 for row in 0..ROWS {
                     let (x, acc) = (x[row], &mut acc[row][j]);

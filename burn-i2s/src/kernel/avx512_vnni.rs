@@ -3,16 +3,12 @@
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::output::Rect;
-use super::panel::{self, Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx512Vnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
-
-/// Weight rows whose dot products are formed together.
-const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 impl Level for Avx512Vnni {
     const PANEL_COLS: usize = COLS;
@@ -56,7 +52,12 @@ impl Level for Avx512Vnni {
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            dots::<ROWS>(x, row_sums, weights, cols, sums)
+            // Enough sums at once to keep the multipliers busy: an addition takes four cycles, two start in each.
+            if ROWS == 1 {
+                dots::<ROWS, 8>(x, row_sums, weights, cols, sums)
+            } else {
+                dots::<ROWS, 4>(x, row_sums, weights, cols, sums)
+            }
         })
     }
 
@@ -121,9 +122,9 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, `DOTS` of them together, two blocks at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn dots<const ROWS: usize>(
+fn dots<const ROWS: usize, const DOTS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     weights: Packed<'_>,
@@ -141,13 +142,13 @@ fn dots<const ROWS: usize>(
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
             let mut w = [_mm512_setzero_si512(); DOTS];
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
                 w[j] = load_pair(w_pair[j]);
             }
-            dot_plane::<0, ROWS>(x, w, &mut acc);
-            dot_plane::<1, ROWS>(x, w, &mut acc);
-            dot_plane::<2, ROWS>(x, w, &mut acc);
-            dot_plane::<3, ROWS>(x, w, &mut acc);
+            dot_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         if blocks % 2 == 1 {
             let x = each(x, blocks - 1);
@@ -155,13 +156,19 @@ fn dots<const ROWS: usize>(
             for j in 0..DOTS {
                 w[j] = load_half(&packed[j][blocks - 1]);
             }
-            dot_half_plane::<0, ROWS>(x, w, &mut acc);
-            dot_half_plane::<1, ROWS>(x, w, &mut acc);
-            dot_half_plane::<2, ROWS>(x, w, &mut acc);
-            dot_half_plane::<3, ROWS>(x, w, &mut acc);
+            dot_half_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         for row in 0..ROWS {
-            avx512::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+            let sums = &mut sums[row][column..];
+            for four in 0..DOTS / 4 {
+                // By index: an iterator over the accumulators would keep them in memory.
+                let acc = &acc[row];
+                let acc = [acc[4 * four], acc[4 * four + 1], acc[4 * four + 2], acc[4 * four + 3]];
+                avx512::store_lane_sums(acc, row_sums[row], &mut sums.as_chunks_mut().0[four]);
+            }
         }
     }
 }
@@ -169,7 +176,7 @@ fn dots<const ROWS: usize>(
 /// Adds one plane of two blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot_plane<const PLANE: usize, const ROWS: usize>(
+fn dot_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
     x: [&[[i8; BLOCK]; 2]; ROWS],
     packed: [__m512i; DOTS],
     acc: &mut [[__m512i; DOTS]; ROWS],
@@ -189,7 +196,7 @@ fn dot_plane<const PLANE: usize, const ROWS: usize>(
 /// Adds one plane of a block in the lower half; the activations of the upper half are zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot_half_plane<const PLANE: usize, const ROWS: usize>(
+fn dot_half_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
     x: [&[i8; BLOCK]; ROWS],
     packed: [__m512i; DOTS],
     acc: &mut [[__m512i; DOTS]; ROWS],

@@ -4,16 +4,15 @@
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::output::Rect;
-use super::panel::{self, Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx512Bw;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
 /// Weight rows whose dot products are formed together.
 const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 impl Level for Avx512Bw {
     const PANEL_COLS: usize = COLS;
@@ -174,7 +173,7 @@ fn dots<const ROWS: usize>(
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
             let mut w = [_mm512_setzero_si512(); DOTS];
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
                 w[j] = load_pair(w_pair[j]);
             }
             for row in 0..ROWS {

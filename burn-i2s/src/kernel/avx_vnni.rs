@@ -3,16 +3,12 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
-
-/// Weight rows whose dot products are formed together.
-const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 impl Level for AvxVnni {
     const PANEL_COLS: usize = COLS;
@@ -21,7 +17,7 @@ impl Level for AvxVnni {
     const DOT_ROWS: usize = 2;
 
     fn panel_from(_blocks: usize) -> usize {
-        4
+        32
     }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
@@ -55,7 +51,14 @@ impl Level for AvxVnni {
 
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2 with AVX-VNNI.
-        by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
+        by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe {
+            // Enough sums at once to keep the multipliers busy: an addition takes four cycles, two start in each.
+            if ROWS == 1 {
+                dots::<ROWS, 8>(x, row_sums, weights, cols, sums)
+            } else {
+                dots::<ROWS, 4>(x, row_sums, weights, cols, sums)
+            }
+        })
     }
 
     fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
@@ -117,9 +120,9 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, `DOTS` of them together.
 #[target_feature(enable = "avx2,avxvnni")]
-fn dots<const ROWS: usize>(
+fn dots<const ROWS: usize, const DOTS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     weights: Packed<'_>,
@@ -136,16 +139,22 @@ fn dots<const ROWS: usize>(
             let (x, block) = (each(&x, b), each(&packed, b));
             let mut w = [_mm256_setzero_si256(); DOTS];
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + b * BLOCK_BYTES);
                 w[j] = load(block[j]);
             }
-            dot_plane::<0, ROWS>(x, w, &mut acc);
-            dot_plane::<1, ROWS>(x, w, &mut acc);
-            dot_plane::<2, ROWS>(x, w, &mut acc);
-            dot_plane::<3, ROWS>(x, w, &mut acc);
+            dot_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         for row in 0..ROWS {
-            avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+            let sums = &mut sums[row][column..];
+            for four in 0..DOTS / 4 {
+                // By index: an iterator over the accumulators would keep them in memory.
+                let acc = &acc[row];
+                let acc = [acc[4 * four], acc[4 * four + 1], acc[4 * four + 2], acc[4 * four + 3]];
+                avx::store_lane_sums(acc, row_sums[row], &mut sums.as_chunks_mut().0[four]);
+            }
         }
     }
 }
@@ -153,7 +162,7 @@ fn dots<const ROWS: usize>(
 /// Adds one plane of a block.
 #[target_feature(enable = "avx2,avxvnni")]
 #[inline]
-fn dot_plane<const PLANE: usize, const ROWS: usize>(
+fn dot_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
     x: [&[i8; BLOCK]; ROWS],
     packed: [__m256i; DOTS],
     acc: &mut [[__m256i; DOTS]; ROWS],
