@@ -2,8 +2,8 @@
 
 use super::Output;
 use super::output::Rect;
-use super::panel::{self, Ahead, STEPS, Step, Sums, cut, packed_rows};
-use crate::layout::BLOCK;
+use super::panel::{self, Packed, STEPS, Step, Sums, cut, each, packed_rows};
+use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
 /// Weight rows of a panel: two vectors of 8, the halves of a step.
@@ -61,46 +61,49 @@ pub(super) fn codes<const PLANE: usize>(packed: __m256i) -> __m256i {
 
 /// Transposes 16 packed rows into a panel.
 #[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
-    for half in 0..2 {
-        let rows = cut(&packed_rows::<8>(packed, 8 * half, cols, blocks), panel.len());
+pub(super) fn stage(packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
+    for vector in 0..2 {
+        let rows = cut(&packed_rows::<8>(packed, 8 * vector, cols, blocks), panel.len());
         for (b, block) in panel.iter_mut().enumerate() {
-            let mut a = [_mm256_setzero_si256(); 8];
-            for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load(&row[b]);
-            }
-            let steps = transpose(a);
-            for (&vector, step) in steps.iter().zip(block) {
-                store_bytes(vector, &mut step.0.as_chunks_mut().0[half]);
+            let row = each(&rows, b);
+            for half in 0..2 {
+                // Two rows a vector, so that transposing inside the 128-bit lanes puts row `r` in lane `r`.
+                let steps = transpose([
+                    load_halves([row[0], row[4]], half),
+                    load_halves([row[1], row[5]], half),
+                    load_halves([row[2], row[6]], half),
+                    load_halves([row[3], row[7]], half),
+                ]);
+                for (&vector_of_rows, step) in steps.iter().zip(&mut block[4 * half..]) {
+                    store_bytes(vector_of_rows, &mut step.0.as_chunks_mut().0[vector]);
+                }
             }
         }
     }
 }
 
-/// Transposes an 8 by 8 matrix of dwords.
+/// Loads one half of each of two blocks.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn transpose(a: [__m256i; 8]) -> [__m256i; 8] {
-    // Pairs, then fours: 128-bit lane q of c[4 * i + j] holds column 4 * q + j of rows 4 * i ..
-    let mut b = a;
-    for i in 0..4 {
-        b[2 * i] = _mm256_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm256_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
-    }
-    let mut c = b;
-    for i in 0..2 {
-        c[4 * i] = _mm256_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
-        c[4 * i + 1] = _mm256_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
-        c[4 * i + 2] = _mm256_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
-        c[4 * i + 3] = _mm256_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
-    }
-    let mut d = c;
-    for j in 0..4 {
-        d[j] = _mm256_permute2x128_si256::<0x20>(c[j], c[4 + j]);
-        d[4 + j] = _mm256_permute2x128_si256::<0x31>(c[j], c[4 + j]);
-    }
-    d
+fn load_halves(blocks: [&[u8; BLOCK_BYTES]; 2], half: usize) -> __m256i {
+    let [a, b] = blocks.map(|block| &block.as_chunks::<16>().0[half]);
+    // SAFETY: both are 16 readable bytes, and the loads take any alignment.
+    let [a, b] = unsafe { [_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast())] };
+    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b)
+}
+
+/// Transposes 4 by 4 dwords in each 128-bit lane.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn transpose([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    [
+        _mm256_unpacklo_epi64(ab_low, cd_low),
+        _mm256_unpackhi_epi64(ab_low, cd_low),
+        _mm256_unpacklo_epi64(ab_high, cd_high),
+        _mm256_unpackhi_epi64(ab_high, cd_high),
+    ]
 }
 
 /// Stores the sums over all lanes of four vectors, less `row_sum`.

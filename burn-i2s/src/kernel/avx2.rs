@@ -3,16 +3,15 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
 /// Weight rows whose dot products are formed together.
 const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 /// A panel block with a byte for each code: step `k` holds codes `4 * k ..` of the block.
 type UnpackedBlock = [Step; 4 * STEPS];
@@ -25,13 +24,16 @@ impl Level for Avx2 {
     // 4 x 2 accumulators, 2 vectors of codes, a mask, a broadcast and a product are 13 of 16 registers.
     const PANEL_ROWS: usize = 4;
     const DOT_ROWS: usize = 2;
-    const PANEL_FROM: usize = 5;
+
+    fn panel_from(_blocks: usize) -> usize {
+        4
+    }
 
     fn panel_steps(rows: usize, blocks: usize) -> usize {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
-    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         let steps = blocks * STEPS;
         // SAFETY: `self` proves AVX2.
         unsafe { avx::stage(packed, cols, blocks, panel[..steps].as_chunks_mut().0) }
@@ -54,7 +56,7 @@ impl Level for Avx2 {
         by_rows!(x, row_sums, [1, 2, 3, 4], |ROWS, x, row_sums| unsafe {
             if rows >= UNPACK_FROM {
                 tile_unpacked::<ROWS>(x, row_sums, panel.as_chunks().0, ahead, sums)
-            } else if ahead.is_empty() {
+            } else if ahead.lines == 0 {
                 tile::<ROWS, false>(x, row_sums, panel.as_chunks().0, ahead, sums)
             } else {
                 tile::<ROWS, true>(x, row_sums, panel.as_chunks().0, ahead, sums)
@@ -62,7 +64,7 @@ impl Level for Avx2 {
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2.
         by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
     }
@@ -93,7 +95,7 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
             let [low, high] = halves(step);
             add(&x, 4 * t, [codes::<0>(low), codes::<0>(high)], &mut acc);
@@ -123,9 +125,9 @@ fn tile_unpacked<const ROWS: usize>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
-        if !ahead.is_empty() {
+        if ahead.lines > 0 {
             for t in 0..STEPS {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
         }
         for (k, step) in block.iter().enumerate() {
@@ -203,7 +205,7 @@ fn unpack(panel: &mut [UnpackedBlock]) {
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {
@@ -211,15 +213,15 @@ fn dots<const ROWS: usize>(
     let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed = cut(&packed, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
+            let (x, block) = (each(&x, b), each(&packed, b));
             for j in 0..DOTS {
-                if b % 2 == 0 {
-                    prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
-                }
-                let w = load(&packed[j][b]);
+                prefetch(packed[j], DOT_AHEAD + b * BLOCK_BYTES);
+                let w = load(block[j]);
                 for row in 0..ROWS {
-                    let (x, acc) = (&x[row][b], &mut acc[row][j]);
+                    let (x, acc) = (x[row], &mut acc[row][j]);
                     // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
                     let low = _mm256_add_epi16(
                         _mm256_maddubs_epi16(codes::<0>(w), load_plane(x, 0)),

@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::output::Rect;
-use super::panel::{self, Ahead, STEPS, Step, Sums, cut, packed_rows, pairs};
+use super::panel::{self, Packed, STEPS, Step, Sums, cut, packed_rows, pairs};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -100,7 +100,7 @@ pub(super) fn codes<const PLANE: usize>(packed: __m512i) -> __m512i {
 
 /// Transposes 64 packed rows into a panel.
 #[target_feature(enable = "avx512f")]
-pub(super) fn stage(packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
+pub(super) fn stage(packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     for vector in 0..VECTORS {
         let rows = packed_rows::<16>(packed, 16 * vector, cols, blocks);
         let row_pairs = cut(&pairs(&rows), panel.len() / 2);

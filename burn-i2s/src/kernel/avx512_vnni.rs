@@ -3,29 +3,28 @@
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::output::Rect;
-use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx512Vnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
-
-/// Weight rows whose dot products are formed together.
-const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 impl Level for Avx512Vnni {
     const PANEL_COLS: usize = COLS;
     // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 5;
-    const PANEL_FROM: usize = 8;
+
+    fn panel_from(blocks: usize) -> usize {
+        (5 * blocks / 4).max(6)
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
     }
 
-    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
         unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
@@ -42,18 +41,23 @@ impl Level for Avx512Vnni {
         let panel = avx512::blocks(panel);
         // SAFETY: `self` proves AVX-512 with VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.is_empty() {
-                tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
-            } else {
-                tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
+            match ahead.lines {
+                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
+                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
+                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
             }
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            dots::<ROWS>(x, row_sums, weights, cols, sums)
+            // Enough sums at once to keep the multipliers busy: an addition takes four cycles, two start in each.
+            if ROWS == 1 {
+                dots::<ROWS, 8>(x, row_sums, weights, cols, sums)
+            } else {
+                dots::<ROWS, 4>(x, row_sums, weights, cols, sums)
+            }
         })
     }
 
@@ -66,7 +70,7 @@ impl Level for Avx512Vnni {
 /// `ROWS` activation rows by 64 weight rows. The accumulators start at the negated row sums, which turns the codes'
 /// offset of one into nothing to do at the end.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tile<const ROWS: usize, const AHEAD: bool>(
+fn tile<const ROWS: usize, const LINES: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
@@ -81,10 +85,8 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
-            if AHEAD {
-                for j in 0..VECTORS {
-                    prefetch(ahead, ((b * STEPS + t) * VECTORS + j) * 64);
-                }
+            for line in 0..LINES {
+                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
             }
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
@@ -120,12 +122,12 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, `DOTS` of them together, two blocks at a time.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn dots<const ROWS: usize>(
+fn dots<const ROWS: usize, const DOTS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {
@@ -140,13 +142,13 @@ fn dots<const ROWS: usize>(
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
             let mut w = [_mm512_setzero_si512(); DOTS];
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
                 w[j] = load_pair(w_pair[j]);
             }
-            dot_plane::<0, ROWS>(x, w, &mut acc);
-            dot_plane::<1, ROWS>(x, w, &mut acc);
-            dot_plane::<2, ROWS>(x, w, &mut acc);
-            dot_plane::<3, ROWS>(x, w, &mut acc);
+            dot_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         if blocks % 2 == 1 {
             let x = each(x, blocks - 1);
@@ -154,13 +156,19 @@ fn dots<const ROWS: usize>(
             for j in 0..DOTS {
                 w[j] = load_half(&packed[j][blocks - 1]);
             }
-            dot_half_plane::<0, ROWS>(x, w, &mut acc);
-            dot_half_plane::<1, ROWS>(x, w, &mut acc);
-            dot_half_plane::<2, ROWS>(x, w, &mut acc);
-            dot_half_plane::<3, ROWS>(x, w, &mut acc);
+            dot_half_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         for row in 0..ROWS {
-            avx512::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+            let sums = &mut sums[row][column..];
+            for four in 0..DOTS / 4 {
+                // By index: an iterator over the accumulators would keep them in memory.
+                let acc = &acc[row];
+                let acc = [acc[4 * four], acc[4 * four + 1], acc[4 * four + 2], acc[4 * four + 3]];
+                avx512::store_lane_sums(acc, row_sums[row], &mut sums.as_chunks_mut().0[four]);
+            }
         }
     }
 }
@@ -168,7 +176,7 @@ fn dots<const ROWS: usize>(
 /// Adds one plane of two blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot_plane<const PLANE: usize, const ROWS: usize>(
+fn dot_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
     x: [&[[i8; BLOCK]; 2]; ROWS],
     packed: [__m512i; DOTS],
     acc: &mut [[__m512i; DOTS]; ROWS],
@@ -188,7 +196,7 @@ fn dot_plane<const PLANE: usize, const ROWS: usize>(
 /// Adds one plane of a block in the lower half; the activations of the upper half are zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot_half_plane<const PLANE: usize, const ROWS: usize>(
+fn dot_half_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
     x: [&[i8; BLOCK]; ROWS],
     packed: [__m512i; DOTS],
     acc: &mut [[__m512i; DOTS]; ROWS],

@@ -4,7 +4,9 @@
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::output::Rect;
-use super::panel::{self, Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::Avx512Bw;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -12,22 +14,22 @@ use std::arch::x86_64::*;
 /// Weight rows whose dot products are formed together.
 const DOTS: usize = 4;
 
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
-
 impl Level for Avx512Bw {
     const PANEL_COLS: usize = COLS;
     // 5 x 4 accumulators, 4 vectors of codes, a mask, a broadcast and a product are 27 of 32 registers; the totals, used
     // once a block, live in memory.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 5;
-    const PANEL_FROM: usize = 8;
+
+    fn panel_from(_blocks: usize) -> usize {
+        6
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
     }
 
-    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX-512.
         unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
@@ -44,15 +46,15 @@ impl Level for Avx512Bw {
         let panel = avx512::blocks(panel);
         // SAFETY: `self` proves AVX-512 with byte and word operations.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.is_empty() {
-                tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
-            } else {
-                tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
+            match ahead.lines {
+                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
+                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
+                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
             }
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with byte and word operations.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
             dots::<ROWS>(x, row_sums, weights, cols, sums)
@@ -68,7 +70,7 @@ impl Level for Avx512Bw {
 /// `ROWS` activation rows by 64 weight rows. The totals start at the negated row sums, which turns the codes' offset of
 /// one into nothing to do at the end.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn tile<const ROWS: usize, const AHEAD: bool>(
+fn tile<const ROWS: usize, const LINES: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
@@ -84,10 +86,8 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let x = each(&x, b);
         let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
         for (t, step) in block.iter().enumerate() {
-            if AHEAD {
-                for j in 0..VECTORS {
-                    prefetch(ahead, ((b * STEPS + t) * VECTORS + j) * 64);
-                }
+            for line in 0..LINES {
+                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
             }
             add(&x, 4 * t, plane::<0>(step), &mut acc);
             add(&x, 32 + 4 * t, plane::<1>(step), &mut acc);
@@ -158,7 +158,7 @@ fn finish_tile<const ROWS: usize>(total: &[[__m512i; VECTORS]; ROWS], sums: &mut
 fn dots<const ROWS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {
@@ -173,7 +173,7 @@ fn dots<const ROWS: usize>(
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
             let mut w = [_mm512_setzero_si512(); DOTS];
             for j in 0..DOTS {
-                prefetch(packed[j], (DOT_AHEAD * blocks + 2 * pair) * BLOCK_BYTES);
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
                 w[j] = load_pair(w_pair[j]);
             }
             for row in 0..ROWS {

@@ -3,29 +3,28 @@
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch};
+use super::panel::{
+    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
-
-/// Weight rows whose dot products are formed together.
-const DOTS: usize = 4;
-
-/// Dot products ask for the packed row that lies this many rows on.
-const DOT_AHEAD: usize = 16;
 
 impl Level for AvxVnni {
     const PANEL_COLS: usize = COLS;
     // 5 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are 14 of 16 registers.
     const PANEL_ROWS: usize = 5;
     const DOT_ROWS: usize = 2;
-    const PANEL_FROM: usize = 5;
+
+    fn panel_from(_blocks: usize) -> usize {
+        32
+    }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS
     }
 
-    fn stage(self, _rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX2.
         unsafe { avx::stage(packed, cols, blocks, panel.as_chunks_mut().0) }
     }
@@ -42,7 +41,7 @@ impl Level for AvxVnni {
         let panel = panel.as_chunks().0;
         // SAFETY: `self` proves AVX2 with AVX-VNNI.
         by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.is_empty() {
+            if ahead.lines == 0 {
                 tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
             } else {
                 tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
@@ -50,9 +49,16 @@ impl Level for AvxVnni {
         })
     }
 
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums) {
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2 with AVX-VNNI.
-        by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe { dots::<ROWS>(x, row_sums, weights, cols, sums) })
+        by_rows!(x, row_sums, [1, 2], |ROWS, x, row_sums| unsafe {
+            // Enough sums at once to keep the multipliers busy: an addition takes four cycles, two start in each.
+            if ROWS == 1 {
+                dots::<ROWS, 8>(x, row_sums, weights, cols, sums)
+            } else {
+                dots::<ROWS, 4>(x, row_sums, weights, cols, sums)
+            }
+        })
     }
 
     fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
@@ -80,7 +86,7 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
             if AHEAD {
-                prefetch(ahead, (b * STEPS + t) * 64);
+                prefetch(ahead.packed, (b * STEPS + t) * 64);
             }
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
@@ -114,12 +120,12 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     }
 }
 
-/// Dot products of `ROWS` activation rows with `cols` packed rows.
+/// Dot products of `ROWS` activation rows with `cols` packed rows, `DOTS` of them together.
 #[target_feature(enable = "avx2,avxvnni")]
-fn dots<const ROWS: usize>(
+fn dots<const ROWS: usize, const DOTS: usize>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    weights: Ahead<'_>,
+    weights: Packed<'_>,
     cols: usize,
     sums: &mut Sums,
 ) {
@@ -127,24 +133,44 @@ fn dots<const ROWS: usize>(
     let x = cut(x, blocks);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed = cut(&packed, blocks);
         let mut acc = [[_mm256_setzero_si256(); DOTS]; ROWS];
         for b in 0..blocks {
+            let (x, block) = (each(&x, b), each(&packed, b));
+            let mut w = [_mm256_setzero_si256(); DOTS];
             for j in 0..DOTS {
-                if b % 2 == 0 {
-                    prefetch(packed[j], (DOT_AHEAD * blocks + b) * BLOCK_BYTES);
-                }
-                let w = load(&packed[j][b]);
-                for row in 0..ROWS {
-                    let (x, acc) = (&x[row][b], &mut acc[row][j]);
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<0>(w), load_plane(x, 0));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<1>(w), load_plane(x, 1));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<2>(w), load_plane(x, 2));
-                    *acc = _mm256_dpbusd_avx_epi32(*acc, codes::<3>(w), load_plane(x, 3));
-                }
+                prefetch(packed[j], DOT_AHEAD + b * BLOCK_BYTES);
+                w[j] = load(block[j]);
             }
+            dot_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<3, ROWS, DOTS>(x, w, &mut acc);
         }
         for row in 0..ROWS {
-            avx::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+            let sums = &mut sums[row][column..];
+            for four in 0..DOTS / 4 {
+                // By index: an iterator over the accumulators would keep them in memory.
+                let acc = &acc[row];
+                let acc = [acc[4 * four], acc[4 * four + 1], acc[4 * four + 2], acc[4 * four + 3]];
+                avx::store_lane_sums(acc, row_sums[row], &mut sums.as_chunks_mut().0[four]);
+            }
+        }
+    }
+}
+
+/// Adds one plane of a block.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+fn dot_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
+    x: [&[i8; BLOCK]; ROWS],
+    packed: [__m256i; DOTS],
+    acc: &mut [[__m256i; DOTS]; ROWS],
+) {
+    for j in 0..DOTS {
+        let weights = codes::<PLANE>(packed[j]);
+        for row in 0..ROWS {
+            acc[row][j] = _mm256_dpbusd_avx_epi32(acc[row][j], weights, load_plane(x[row], PLANE));
         }
     }
 }

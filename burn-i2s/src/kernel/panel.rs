@@ -23,11 +23,24 @@ pub(super) const STEPS: usize = 8;
 const MAX_ROWS: usize = 8;
 pub(super) const MAX_COLS: usize = 64;
 
+/// How many bytes on dot products prefetch the packed rows, which follow each other: some 300 ns at the speed of memory.
+pub(super) const DOT_AHEAD: usize = 12 << 10;
+
 /// Exact sums of a tile, a row for each activation row.
 pub(super) type Sums = [[i32; MAX_COLS]; MAX_ROWS];
 
-/// Packed rows that lie ahead of the ones in use, for the prefetcher; may be shorter than what is asked for.
-pub(super) type Ahead<'a> = &'a [[u8; BLOCK_BYTES]];
+/// Packed rows, one after the other.
+pub(super) type Packed<'a> = &'a [[u8; BLOCK_BYTES]];
+
+/// What a pass over a panel prefetches of the panels after it.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    /// Where it begins; may end before what is asked for.
+    pub(super) packed: Packed<'a>,
+    /// Cache lines to ask for in each step, one after the other: that many times 16 rows in a pass. Zero to ask for
+    /// nothing, at most 2.
+    pub(super) lines: usize,
+}
 
 /// The loops of one instruction set and the shapes they are best at.
 pub(super) trait Level: Copy {
@@ -37,17 +50,19 @@ pub(super) trait Level: Copy {
     const PANEL_ROWS: usize;
     /// Activation rows of a tile of dot products.
     const DOT_ROWS: usize;
-    /// The fewest activation rows that are worth staging a panel for.
-    const PANEL_FROM: usize;
+
+    /// The fewest activation rows that are worth staging a panel of `blocks` blocks for. A dot product has a cost of
+    /// its own for each output, the sum across lanes, and a panel one for each weight.
+    fn panel_from(blocks: usize) -> usize;
 
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
 
     /// Stages the first [`Level::PANEL_COLS`] rows of `packed`. A panel is always full: from `cols` on, rows repeat
     /// the last one, and nobody reads their sums.
-    fn stage(self, rows: usize, packed: Ahead<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
+    fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
 
-    /// Sums over a staged panel, one activation row each. Rows `ahead` are prefetched unless empty. `rows` is what
+    /// Sums over a staged panel, one activation row each. `rows` is what
     /// [`Level::stage`] was told.
     fn tile(
         self,
@@ -60,7 +75,7 @@ pub(super) trait Level: Copy {
     );
 
     /// Sums of dot products with `cols` packed rows of `weights`, which may go on after them.
-    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Ahead<'_>, cols: usize, sums: &mut Sums);
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums);
 
     /// Turns the sums of a tile into its outputs; `scales` are those of its activation rows.
     fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>);
@@ -73,45 +88,61 @@ pub(super) fn dword(block: &[i8; BLOCK], at: usize) -> i32 {
     i32::from_ne_bytes(codes.map(i8::cast_unsigned))
 }
 
-/// Asks for the cache line `bytes` bytes into `ahead`, whether there is such a line or not.
+/// Asks for the cache line `bytes` into `packed`, whether there is such a line or not.
 #[inline(always)]
-pub(super) fn prefetch(ahead: Ahead<'_>, bytes: usize) {
-    let line = ahead.as_ptr().cast::<i8>().wrapping_add(bytes);
+pub(super) fn prefetch(packed: Packed<'_>, bytes: usize) {
+    let line = packed.as_ptr().cast::<i8>().wrapping_add(bytes);
     // SAFETY: a prefetch reads no value and cannot fault, whatever the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
 }
 
-// The closures of `from_fn` must be inlined into the kernels, which only happens if they were not written there: a
-// closure has the target features of the function around it, and `from_fn` does not.
+// The helpers below are loops and not `array::from_fn`: that is a call when the array is long or the closure was written
+// inside a kernel (it then has target features that `from_fn` lacks), and lengths are not known to be equal across it.
 
 /// The rows cut to `len`, so that one bound serves all.
 #[inline(always)]
 pub(super) fn cut<'a, T, const N: usize>(rows: &[&'a [T]; N], len: usize) -> [&'a [T]; N] {
-    std::array::from_fn(|i| &rows[i][..len])
+    let mut cut = *rows;
+    for row in &mut cut {
+        *row = &row[..len];
+    }
+    cut
 }
 
 /// Item `index` of each row.
 #[inline(always)]
 pub(super) fn each<'a, T, const N: usize>(rows: &[&'a [T]; N], index: usize) -> [&'a T; N] {
-    std::array::from_fn(|i| &rows[i][index])
+    let mut each = [&rows[0][index]; N];
+    for (item, row) in each.iter_mut().zip(rows) {
+        *item = &row[index];
+    }
+    each
 }
 
 /// The rows in whole pairs.
 #[inline(always)]
 pub(super) fn pairs<'a, T, const N: usize>(rows: &[&'a [T]; N]) -> [&'a [[T; 2]]; N] {
-    std::array::from_fn(|i| rows[i].as_chunks().0)
+    let mut pairs: [&[[T; 2]]; N] = [&[]; N];
+    for (pairs, row) in pairs.iter_mut().zip(rows) {
+        *pairs = row.as_chunks().0;
+    }
+    pairs
 }
 
 /// `N` packed rows from row `first` on, of which `rows` are there to be read; others repeat the last one, and nobody
 /// reads their sums.
 #[inline(always)]
 pub(super) fn packed_rows<const N: usize>(
-    packed: Ahead<'_>,
+    packed: Packed<'_>,
     first: usize,
     rows: usize,
     blocks: usize,
-) -> [Ahead<'_>; N] {
-    std::array::from_fn(|i| &packed[(first + i).min(rows - 1) * blocks..][..blocks])
+) -> [Packed<'_>; N] {
+    let mut result: [Packed<'_>; N] = [&[]; N];
+    for (i, row) in result.iter_mut().enumerate() {
+        *row = &packed[(first + i).min(rows - 1) * blocks..][..blocks];
+    }
+    result
 }
 
 /// Calls a kernel whose number of activation rows is a constant, `x.len()`, which must be one of those listed:
@@ -133,7 +164,7 @@ pub(super) use by_rows;
 
 /// Does the job with the loops of `level`.
 pub(super) fn run<L: Level, T: Output>(level: L, job: Job<'_, T>) {
-    if job.out.rows() < L::PANEL_FROM { dots(level, job) } else { panels(level, job) }
+    if job.out.rows() < L::panel_from(job.blocks) { dots(level, job) } else { panels(level, job) }
 }
 
 fn dots<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
@@ -158,10 +189,16 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
             level.stage(rows, &job.weights[start * job.blocks..], width, job.blocks, panel);
-            let end = (start + width) * job.blocks;
-            for (first, count) in tiles(rows, L::PANEL_ROWS) {
-                // The first pass over a panel fetches the next one: each panel is a new page to the hardware.
-                let ahead = if first == 0 { &job.weights[end..] } else { &[] };
+            // The passes over a panel fetch the next one, or memory would have to deliver it all at once: the rows of a
+            // panel are too many streams for the hardware to follow. The first few share it.
+            let vectors = L::PANEL_COLS / 16;
+            let lines = if rows.div_ceil(L::PANEL_ROWS) >= vectors { 1 } else { 2 };
+            for (pass, (first, count)) in tiles(rows, L::PANEL_ROWS).enumerate() {
+                let next = (start + width + pass * lines * 16) * job.blocks;
+                let ahead = match job.weights.get(next..) {
+                    Some(packed) if pass * lines < vectors => Ahead { packed, lines },
+                    _ => Ahead { packed: &[], lines: 0 },
+                };
                 let x = activations(&job, first, count);
                 level.tile(rows, &x[..count], &job.x.sums[first..][..count], panel, ahead, &mut sums);
                 let out = job.out.part(first..first + count, start..start + width);
