@@ -2,4 +2,5 @@
 
 pub(crate) mod float;
 pub(crate) mod float_grid;
+pub(crate) mod float_half;
 pub(crate) mod float_transpose;
