@@ -226,29 +226,37 @@ fn multiply_rows<const M: usize, const N: usize>(
 ) {
     let left: [&[f32]; M] = std::array::from_fn(|i| &x[(row + i) * cols..][depth.0..depth.1]);
     for column in (0..GROUPS).step_by(N) {
-        let mut sums = [[[0.0f32; LANES]; N]; M];
+        let mut sums = [[[0.0; LANES]; N]; M];
         if depth.0 > 0 {
             for (i, sums) in sums.iter_mut().enumerate() {
-                copy_columns(out.row_mut(row + i), sums.as_flattened_mut(), column * LANES, |out, sum| *sum = *out);
+                match groups_mut::<N>(out.row_mut(row + i), column) {
+                    Ok(groups) => *sums = *groups,
+                    Err(rest) => sums.as_flattened_mut()[..rest.len()].copy_from_slice(rest),
+                }
             }
         }
-        tile(&mut sums, &left, panel, column);
-        for (i, sums) in sums.iter_mut().enumerate() {
-            copy_columns(out.row_mut(row + i), sums.as_flattened_mut(), column * LANES, |out, sum| *out = *sum);
+        let sums = tile::<M, N>(sums, &left, panel, column);
+        for i in 0..M {
+            match groups_mut::<N>(out.row_mut(row + i), column) {
+                Ok(groups) => *groups = sums[i],
+                Err(rest) => {
+                    // A copy, so that only this rare case needs the sums in memory.
+                    let sums = sums;
+                    rest.copy_from_slice(&sums[i].as_flattened()[..rest.len()]);
+                }
+            }
         }
     }
 }
 
-/// Pairs the values of an output row from `column` on with a tile's; the row may end inside the tile or before it.
+/// The `N` groups of an output row from group `column` on, or what there is of them.
 #[inline(always)]
-fn copy_columns(row: &mut [f32], sums: &mut [f32], column: usize, copy: impl Fn(&mut f32, &mut f32)) {
-    let row = row.get_mut(column..).unwrap_or_default();
-    if row.len() >= sums.len() {
-        let length = sums.len();
-        row[..length].iter_mut().zip(sums).for_each(|(out, sum)| copy(out, sum));
-    } else {
-        row.iter_mut().zip(sums).for_each(|(out, sum)| copy(out, sum));
+fn groups_mut<const N: usize>(row: &mut [f32], column: usize) -> Result<&mut [[f32; LANES]; N], &mut [f32]> {
+    let rest = row.get_mut(column * LANES..).unwrap_or_default();
+    if rest.len() < N * LANES {
+        return Err(rest);
     }
+    Ok(rest.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>().expect("there are N groups"))
 }
 
 multiversion!(

@@ -66,29 +66,33 @@ pub(crate) struct Panel<'a> {
     pub(crate) stride: usize,
 }
 
-/// One register tile: `sums[i][j] += left[i][p] * panel[p][column + j]`, one fused chain over ascending `p` per value.
+/// The values of one register tile: `M` rows by `N` groups of lanes.
+pub(crate) type Sums<const M: usize, const N: usize> = [[[f32; LANES]; N]; M];
+
+/// One register tile: `sums[i][j] + sum over p of left[i][p] * panel[p][column + j]`, one fused chain over ascending `p`
+/// per value.
 ///
-/// `M` rows by `N` groups are held in registers; neither changes any value's order of operations.
+/// `M` and `N` are what fits the registers; neither changes any value's order of operations. By value, and stored by
+/// single groups afterwards: so the tile lives in registers only.
 #[inline(always)]
 pub(crate) fn tile<const M: usize, const N: usize>(
-    sums: &mut [[[f32; LANES]; N]; M],
+    mut sums: Sums<M, N>,
     left: &[&[f32]; M],
     panel: Panel<'_>,
     column: usize,
-) {
+) -> Sums<M, N> {
     let depth = panel.groups.len() / panel.stride;
     assert!(column + N <= panel.stride && left.iter().all(|row| row.len() == depth));
-    let mut acc = *sums;
     for (p, row) in panel.groups.chunks_exact(panel.stride).enumerate() {
         let row: &[[f32; LANES]] = &row[column..column + N];
         for i in 0..M {
             let x = left[i][p];
             for j in 0..N {
                 for lane in 0..LANES {
-                    acc[i][j][lane] = x.mul_add(row[j][lane], acc[i][j][lane]);
+                    sums[i][j][lane] = x.mul_add(row[j][lane], sums[i][j][lane]);
                 }
             }
         }
     }
-    *sums = acc;
+    sums
 }

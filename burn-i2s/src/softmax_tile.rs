@@ -162,8 +162,7 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     let panel = Panel { groups: keys.as_chunks::<LANES>().0, stride: GROUPS };
     let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
-        let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
-        tile::<M, COLUMNS>(&mut sums, &left, panel, column);
+        let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
         for i in 0..M {
             scores[i][column * LANES..][..COLUMNS * LANES].copy_from_slice(sums[i].as_flattened());
         }
@@ -234,11 +233,11 @@ fn weigh_values<const M: usize, const N: usize>(
     let panel = Panel { groups, stride };
     let outputs = &mut t.outputs.as_chunks_mut::<LANES>().0[first * stride..][..M * stride];
     for_columns!(N, 0..stride, |COLUMNS, column| {
-        let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
+        let mut sums = [[[0.0; LANES]; COLUMNS]; M];
         for i in 0..M {
             sums[i].copy_from_slice(&outputs[i * stride + column..][..COLUMNS]);
         }
-        tile::<M, COLUMNS>(&mut sums, &left, panel, column);
+        let sums = tile::<M, COLUMNS>(sums, &left, panel, column);
         for i in 0..M {
             outputs[i * stride + column..][..COLUMNS].copy_from_slice(&sums[i]);
         }
