@@ -28,7 +28,7 @@ const WIDTH: usize = 64;
 const GROUPS: usize = WIDTH / LANES;
 
 /// Values of `k` per panel: 32 KiB, which stay in the L1 cache for a pass over the rows of `x`.
-const DEPTH: usize = 128;
+const DEPTH: usize = 256;
 
 /// Floats between two decoded rows beyond their values: rows a power of two apart would compete for cache lines.
 const ROW_GAP: usize = 16;

@@ -9,10 +9,14 @@ pub(crate) const LANES: usize = 16;
 
 /// Adds the lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
 #[inline(always)]
-pub(crate) fn tree_sum(lanes: [f32; LANES]) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
-    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
-    (four[0] + four[2]) + (four[1] + four[3])
+pub(crate) fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
+    for i in 0..8 {
+        lanes[i] += lanes[i + 8];
+    }
+    for i in 0..4 {
+        lanes[i] += lanes[i + 4];
+    }
+    (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
 /// The largest lane; a NaN counts only in lane 0.
