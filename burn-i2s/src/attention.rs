@@ -14,7 +14,7 @@ use crate::isa::Isa;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
 use crate::lanes::LANES;
-use crate::softmax_tile::{BLOCK, Tile, Visible, run_tile};
+use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, run_tile};
 use crate::threads::{units_per_job, with_scratch};
 
 /// Query rows (tokens times stacked heads) that a tile aims for.
@@ -217,9 +217,7 @@ impl Job<'_> {
             for row in 0..rows {
                 let (token, head) = ((row / group).min(tokens - 1), self.head * group + row % group);
                 let query = &q[(self.start + self.position + token) * q_width + head * dim..][..dim];
-                for (x, &q) in tile.queries[row * dim..][..dim].iter_mut().zip(query) {
-                    *x = q * shape.scale;
-                }
+                fill_query(isa, &mut tile, row, query, shape.scale);
             }
             run_tile(isa, &mut tile, self.packed, blocks);
             for row in 0..tokens * group {

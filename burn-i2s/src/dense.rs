@@ -1,11 +1,11 @@
 //! Products with float weights that stay in their file's format: rows are decoded when they are used.
 //!
 //! `out[m][n]` is one fused chain over ascending `k` from 0, at every shape, thread count and level. The weights of 64
-//! outputs are decoded and transposed once per call into a scratch panel, so that lanes run over outputs, and the panel
-//! is used for all rows of `x`:
+//! outputs are decoded once per call into scratch and transposed piece by piece into a panel, so that lanes run over
+//! outputs, and each piece is used for all rows of `x`:
 //!
 //! ```text
-//!            panel: [k, 64]                 x: 6 rows             registers: 6 x 64 outputs
+//!            panel: [128, 64]               x: 6 rows             registers: 6 x 64 outputs
 //!     k=0  | w0 w1 w2 ...... w63 |     row 0 | x00 x01 x02 ..      += x00 * (w0 .. w63), then k=1, ..
 //!     k=1  | w0 w1 w2 ...... w63 |     row 1 | x10 x11 x12 ..
 //! ```
@@ -27,11 +27,11 @@ const WIDTH: usize = 64;
 /// Groups of lanes per panel row.
 const GROUPS: usize = WIDTH / LANES;
 
-/// Weight rows decoded at a time before they are transposed into the panel.
-const DECODED: usize = 8;
+/// Values of `k` per panel: 32 KiB, which stay in the L1 cache for a pass over the rows of `x`.
+const DEPTH: usize = 256;
 
-/// Values of `k` per pass over the rows of `x`: this part of the panel (32 KiB) stays in the L1 cache.
-const DEPTH: usize = 128;
+/// Floats between two decoded rows beyond their values: rows a power of two apart would compete for cache lines.
+const ROW_GAP: usize = 16;
 
 /// The rows of a weight matrix, `[rows, cols]`, decoded on demand.
 pub trait WeightRows: Sync {
@@ -169,23 +169,21 @@ fn multiply_panel<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &W, firs
         return;
     }
     let width = out.row_mut(0).len();
-    with_scratch(cols * (WIDTH + DECODED), |scratch| {
-        let (panel, decoded) = scratch.split_at_mut(cols * WIDTH);
+    let stride = cols + ROW_GAP;
+    with_scratch(DEPTH * WIDTH + WIDTH * stride, |scratch| {
+        let (panel, decoded) = scratch.split_at_mut(DEPTH * WIDTH);
+        for (i, row) in decoded.chunks_exact_mut(stride).take(width).enumerate() {
+            weights.decode(isa, first + i, &mut row[..cols]);
+        }
         if width < WIDTH {
             // The columns beyond the last output are computed too; zeros keep stale values from slowing that down.
             panel.fill(0.0);
         }
-        for start in (0..width).step_by(DECODED) {
-            let count = DECODED.min(width - start);
-            for (i, row) in decoded.chunks_exact_mut(cols).take(count).enumerate() {
-                weights.decode(isa, first + start + i, row);
-            }
-            let source = Rows { values: decoded, rows: count, cols, stride: cols };
-            transpose(isa, source, &mut panel[start..], WIDTH);
-        }
         for depth in (0..cols).step_by(DEPTH) {
             let end = cols.min(depth + DEPTH);
-            multiply(isa, x, cols, (depth, end), &panel[depth * WIDTH..end * WIDTH], &mut out);
+            let source = Rows { values: &decoded[depth..], rows: width, cols: end - depth, stride };
+            transpose(isa, source, panel, WIDTH);
+            multiply(isa, x, cols, (depth, end), &panel[..(end - depth) * WIDTH], &mut out);
         }
     });
 }
@@ -228,29 +226,37 @@ fn multiply_rows<const M: usize, const N: usize>(
 ) {
     let left: [&[f32]; M] = std::array::from_fn(|i| &x[(row + i) * cols..][depth.0..depth.1]);
     for column in (0..GROUPS).step_by(N) {
-        let mut sums = [[[0.0f32; LANES]; N]; M];
+        let mut sums = [[[0.0; LANES]; N]; M];
         if depth.0 > 0 {
             for (i, sums) in sums.iter_mut().enumerate() {
-                copy_columns(out.row_mut(row + i), sums.as_flattened_mut(), column * LANES, |out, sum| *sum = *out);
+                match groups_mut::<N>(out.row_mut(row + i), column) {
+                    Ok(groups) => *sums = *groups,
+                    Err(rest) => sums.as_flattened_mut()[..rest.len()].copy_from_slice(rest),
+                }
             }
         }
-        tile(&mut sums, &left, panel, column);
-        for (i, sums) in sums.iter_mut().enumerate() {
-            copy_columns(out.row_mut(row + i), sums.as_flattened_mut(), column * LANES, |out, sum| *out = *sum);
+        let sums = tile::<M, N>(sums, &left, panel, column);
+        for i in 0..M {
+            match groups_mut::<N>(out.row_mut(row + i), column) {
+                Ok(groups) => *groups = sums[i],
+                Err(rest) => {
+                    // A copy, so that only this rare case needs the sums in memory.
+                    let sums = sums;
+                    rest.copy_from_slice(&sums[i].as_flattened()[..rest.len()]);
+                }
+            }
         }
     }
 }
 
-/// Pairs the values of an output row from `column` on with a tile's; the row may end inside the tile or before it.
+/// The `N` groups of an output row from group `column` on, or what there is of them.
 #[inline(always)]
-fn copy_columns(row: &mut [f32], sums: &mut [f32], column: usize, copy: impl Fn(&mut f32, &mut f32)) {
-    let row = row.get_mut(column..).unwrap_or_default();
-    if row.len() >= sums.len() {
-        let length = sums.len();
-        row[..length].iter_mut().zip(sums).for_each(|(out, sum)| copy(out, sum));
-    } else {
-        row.iter_mut().zip(sums).for_each(|(out, sum)| copy(out, sum));
+fn groups_mut<const N: usize>(row: &mut [f32], column: usize) -> Result<&mut [[f32; LANES]; N], &mut [f32]> {
+    let rest = row.get_mut(column * LANES..).unwrap_or_default();
+    if rest.len() < N * LANES {
+        return Err(rest);
     }
+    Ok(rest.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>().expect("there are N groups"))
 }
 
 multiversion!(

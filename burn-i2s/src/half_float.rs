@@ -1,12 +1,13 @@
-//! 16-bit floats to f32, in a form that compiles to vector code at every level.
+//! 16-bit floats to f32.
 //!
-//! The values are those of the hardware's conversion, NaN payloads (made quiet) included.
+//! The values are those of the hardware's f16 conversion, which the vector levels use: NaN payloads are kept, made quiet.
 
 use crate::kernel::float::multiversion;
+pub(crate) use crate::kernel::float_half::decode_f16;
 
 /// The f32 of an f16's bits.
-#[inline(always)]
-fn f16_value(bits: u16) -> f32 {
+#[inline]
+pub(crate) fn f16_value(bits: u16) -> f32 {
     const EXPONENT: u32 = 0x0F80_0000;
     // A subnormal f16 is its mantissa times 2^-24: attach it to 2^-14 and subtract that again.
     const SMALLEST_NORMAL: f32 = 6.103_515_6e-5;
@@ -30,26 +31,12 @@ fn bf16_value(bits: u16) -> f32 {
 }
 
 #[inline(always)]
-fn decode_body(bytes: &[u8], out: &mut [f32], value: impl Fn(u16) -> f32) {
+fn decode_bf16_body(bytes: &[u8], out: &mut [f32]) {
     for (out, &pair) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-        *out = value(u16::from_le_bytes(pair));
+        *out = bf16_value(u16::from_le_bytes(pair));
     }
 }
 
-#[inline(always)]
-fn decode_f16_body(bytes: &[u8], out: &mut [f32]) {
-    decode_body(bytes, out, f16_value);
-}
-
-#[inline(always)]
-fn decode_bf16_body(bytes: &[u8], out: &mut [f32]) {
-    decode_body(bytes, out, bf16_value);
-}
-
-multiversion!(
-    /// Decodes little-endian f16 values, as many as both slices hold.
-    pub(crate) fn decode_f16(bytes: &[u8], out: &mut [f32]) = decode_f16_body
-);
 multiversion!(
     /// Decodes little-endian bfloat16 values, as many as both slices hold.
     pub(crate) fn decode_bf16(bytes: &[u8], out: &mut [f32]) = decode_bf16_body

@@ -9,10 +9,14 @@ pub(crate) const LANES: usize = 16;
 
 /// Adds the lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
 #[inline(always)]
-pub(crate) fn tree_sum(lanes: [f32; LANES]) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
-    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
-    (four[0] + four[2]) + (four[1] + four[3])
+pub(crate) fn tree_sum(mut lanes: [f32; LANES]) -> f32 {
+    for i in 0..8 {
+        lanes[i] += lanes[i + 8];
+    }
+    for i in 0..4 {
+        lanes[i] += lanes[i + 4];
+    }
+    (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
 /// The largest lane; a NaN counts only in lane 0.
@@ -66,29 +70,33 @@ pub(crate) struct Panel<'a> {
     pub(crate) stride: usize,
 }
 
-/// One register tile: `sums[i][j] += left[i][p] * panel[p][column + j]`, one fused chain over ascending `p` per value.
+/// The values of one register tile: `M` rows by `N` groups of lanes.
+pub(crate) type Sums<const M: usize, const N: usize> = [[[f32; LANES]; N]; M];
+
+/// One register tile: `sums[i][j] + sum over p of left[i][p] * panel[p][column + j]`, one fused chain over ascending `p`
+/// per value.
 ///
-/// `M` rows by `N` groups are held in registers; neither changes any value's order of operations.
+/// `M` and `N` are what fits the registers; neither changes any value's order of operations. By value, and stored by
+/// single groups afterwards: so the tile lives in registers only.
 #[inline(always)]
 pub(crate) fn tile<const M: usize, const N: usize>(
-    sums: &mut [[[f32; LANES]; N]; M],
+    mut sums: Sums<M, N>,
     left: &[&[f32]; M],
     panel: Panel<'_>,
     column: usize,
-) {
+) -> Sums<M, N> {
     let depth = panel.groups.len() / panel.stride;
     assert!(column + N <= panel.stride && left.iter().all(|row| row.len() == depth));
-    let mut acc = *sums;
     for (p, row) in panel.groups.chunks_exact(panel.stride).enumerate() {
         let row: &[[f32; LANES]] = &row[column..column + N];
         for i in 0..M {
             let x = left[i][p];
             for j in 0..N {
                 for lane in 0..LANES {
-                    acc[i][j][lane] = x.mul_add(row[j][lane], acc[i][j][lane]);
+                    sums[i][j][lane] = x.mul_add(row[j][lane], sums[i][j][lane]);
                 }
             }
         }
     }
-    *sums = acc;
+    sums
 }

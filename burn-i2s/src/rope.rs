@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::inverse_rms;
+use crate::lanes::{LANES, inverse_rms};
 use crate::threads::units_per_job;
 
 /// Sines and cosines of the rotary angles `position * base^(-2 i / head_dim)`.
@@ -116,14 +116,25 @@ fn rotate_body(x: &mut [f32], norm_weight: &[f32], eps: f32, table: &RopeTable, 
         for head in x.chunks_exact_mut(2 * half) {
             let factor = inverse_rms(head, eps);
             let (first, second) = head.split_at_mut(half);
-            for i in 0..half {
-                let a = first[i] * factor * weight_a[i];
-                let b = second[i] * factor * weight_b[i];
-                first[i] = a.mul_add(cos[i], -(b * sin[i]));
-                second[i] = b.mul_add(cos[i], a * sin[i]);
+            let (a, a_tail) = first.as_chunks_mut::<LANES>();
+            let (b, b_tail) = second.as_chunks_mut::<LANES>();
+            let [wa, wb, c, s] = [weight_a, weight_b, cos, sin].map(|x| x.as_chunks::<LANES>());
+            for (group, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                let (wa, wb, c, s) = (&wa.0[group], &wb.0[group], &c.0[group], &s.0[group]);
+                for i in 0..LANES {
+                    (a[i], b[i]) = rotate_pair((a[i] * factor * wa[i], b[i] * factor * wb[i]), (c[i], s[i]));
+                }
+            }
+            for (i, (a, b)) in a_tail.iter_mut().zip(b_tail).enumerate() {
+                (*a, *b) = rotate_pair((*a * factor * wa.1[i], *b * factor * wb.1[i]), (c.1[i], s.1[i]));
             }
         }
     }
+}
+
+#[inline(always)]
+fn rotate_pair((a, b): (f32, f32), (cos, sin): (f32, f32)) -> (f32, f32) {
+    (a.mul_add(cos, -(b * sin)), b.mul_add(cos, a * sin))
 }
 
 multiversion!(

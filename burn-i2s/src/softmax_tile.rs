@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::isa::Isa;
 use crate::kernel::float::multiversion;
 use crate::lanes::{LANES, Panel, larger, tile, tree_max, tree_sum};
 use crate::math::exp;
@@ -38,13 +39,15 @@ pub(crate) struct Tile<'a> {
     visible: &'a [Visible],
     dim: usize,
     /// `[rows, dim]`, scaled.
-    pub(crate) queries: &'a mut [f32],
+    queries: &'a mut [f32],
     /// `[rows, dim rounded up to 16]`: unnormalised while running, then the result.
     pub(crate) outputs: &'a mut [f32],
     /// `[rows, 64]`: scores of the current block, then their exponentials.
     scores: &'a mut [f32],
     /// `[rows, 16]`: running sums of exponentials.
     sums: &'a mut [f32],
+    /// `[rows, 16]`: the current block's maxima in each lane.
+    peaks: &'a mut [f32],
     /// `[rows rounded up to 16]`: running maxima.
     maxima: &'a mut [f32],
     /// `[rows rounded up to 16]`: the current block's maxima, then what it rescales earlier blocks by.
@@ -54,23 +57,24 @@ pub(crate) struct Tile<'a> {
 impl<'a> Tile<'a> {
     /// Floats of scratch for a tile.
     pub(crate) fn scratch_len(rows: usize, dim: usize) -> usize {
-        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + LANES) + 2 * rows.next_multiple_of(LANES)
+        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + 2 * LANES) + 2 * rows.next_multiple_of(LANES)
     }
 
-    /// A tile that has seen no key; the queries are for the caller to fill in.
+    /// A tile that has seen no key, for the queries that [`fill_query`] copies in.
     pub(crate) fn new(scratch: &'a mut [f32], visible: &'a [Visible], dim: usize) -> Self {
         let rows = visible.len();
         // The queries, which need not be whole vectors, come last.
         let (outputs, rest) = scratch.split_at_mut(rows * dim.next_multiple_of(LANES));
         let (scores, rest) = rest.split_at_mut(rows * BLOCK);
         let (sums, rest) = rest.split_at_mut(rows * LANES);
+        let (peaks, rest) = rest.split_at_mut(rows * LANES);
         let (maxima, rest) = rest.split_at_mut(rows.next_multiple_of(LANES));
         let (rescale, queries) = rest.split_at_mut(rows.next_multiple_of(LANES));
         outputs.fill(0.0);
         sums.fill(0.0);
         maxima.fill(LOWEST);
         rescale.fill(LOWEST);
-        Self { visible, dim, queries, outputs, scores, sums, maxima, rescale }
+        Self { visible, dim, queries, outputs, scores, sums, peaks, maxima, rescale }
     }
 }
 
@@ -105,43 +109,18 @@ macro_rules! for_columns {
 }
 
 /// Runs the tile over `blocks` of `packed`, each `[dim, 64]` keys followed by `[64, dim rounded up]` values, and divides
-/// its outputs by their sums. `M` rows are processed together; they must divide the number of rows.
-#[inline(always)]
-fn run_tile_body<const M: usize, const N: usize>(t: &mut Tile<'_>, packed: &[f32], blocks: Range<usize>) {
-    let rows = t.visible.len();
-    let padded = t.dim.next_multiple_of(LANES);
-    let block_len = BLOCK * (t.dim + padded);
-    assert!(rows.is_multiple_of(M));
+/// its outputs by their sums. The number of rows must be a multiple of 6.
+pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], blocks: Range<usize>) {
+    let block_len = BLOCK * (t.dim + t.dim.next_multiple_of(LANES));
     for block in blocks {
         let base = block * BLOCK;
         let (keys, values) = packed[block * block_len..][..block_len].split_at(BLOCK * t.dim);
-        for first in (0..rows).step_by(M) {
-            score_rows::<M, N>(t, keys, first, base);
-        }
-        let maxima = t.maxima.as_chunks_mut::<LANES>().0;
-        for (rescale, maxima) in t.rescale.as_chunks_mut::<LANES>().0.iter_mut().zip(maxima) {
-            for lane in 0..LANES {
-                let new = larger(rescale[lane], maxima[lane]);
-                rescale[lane] = exp(maxima[lane] - new);
-                maxima[lane] = new;
-            }
-        }
-        for row in 0..rows {
-            exponentiate(t, row, base);
-        }
-        for first in (0..rows).step_by(M) {
-            weigh_values::<M, N>(t, values, padded, first, base);
-        }
+        // Three functions, not one: each needs the registers for itself.
+        score(isa, t, keys, base);
+        exponentiate(isa, t, base);
+        weigh(isa, t, values, base);
     }
-    for row in 0..rows {
-        let sums: &[f32; LANES] = &t.sums.as_chunks::<LANES>().0[row];
-        let sum = tree_sum(*sums);
-        let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
-        for x in &mut t.outputs[row * padded..][..padded] {
-            // See `exponentiate` for the zero.
-            *x = *x * inverse + 0.0;
-        }
-    }
+    finish(isa, t);
 }
 
 /// The keys that `M` rows see between them, relative to `base`: what a query sees moves forward with its position.
@@ -150,43 +129,86 @@ fn seen<const M: usize>(visible: &[Visible], first: usize, base: usize) -> Range
     Visible { start: visible[first].start, end: visible[first + M - 1].end }.within(base)
 }
 
-/// Scores of `M` rows, minus infinity where masked, and the block's maximum of each row in `rescale`.
+/// Scores of the groups in which a row sees a key; the others are left alone, nothing reads them. `M` rows are processed
+/// together; they must divide the number of rows.
+#[inline(always)]
+fn score_body<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], base: usize) {
+    assert!(t.visible.len().is_multiple_of(M));
+    for first in (0..t.visible.len()).step_by(M) {
+        score_rows::<M, N>(t, keys, first, base);
+    }
+}
+
 #[inline(always)]
 fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], first: usize, base: usize) {
     let seen = seen::<M>(t.visible, first, base);
     if seen.is_empty() {
-        t.rescale[first..first + M].fill(LOWEST);
         return;
     }
     let left: [&[f32]; M] = std::array::from_fn(|i| &t.queries[(first + i) * t.dim..][..t.dim]);
     let panel = Panel { groups: keys.as_chunks::<LANES>().0, stride: GROUPS };
     let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
-        let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
-        tile::<M, COLUMNS>(&mut sums, &left, panel, column);
+        let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
         for i in 0..M {
             scores[i][column * LANES..][..COLUMNS * LANES].copy_from_slice(sums[i].as_flattened());
         }
     });
-    for (i, scores) in scores.iter_mut().enumerate() {
-        let keys = t.visible[first + i].within(base);
-        if keys.len() < BLOCK {
-            scores[..keys.start].fill(f32::NEG_INFINITY);
-            scores[keys.end..].fill(f32::NEG_INFINITY);
+}
+
+/// Masks a row's scores, and takes their maximum in each lane.
+#[inline(always)]
+fn mask_row(t: &mut Tile<'_>, row: usize, base: usize) {
+    let keys = t.visible[row].within(base);
+    let scores = t.scores.as_chunks_mut::<BLOCK>().0[row].as_chunks_mut::<LANES>().0;
+    let mut lanes = [LOWEST; LANES];
+    for group in keys.start / LANES..keys.end.div_ceil(LANES) {
+        let scores = &mut scores[group];
+        mask(scores, &keys, group);
+        for lane in 0..LANES {
+            lanes[lane] = larger(scores[lane], lanes[lane]);
         }
-        let mut lanes = [LOWEST; LANES];
-        for scores in scores.as_chunks::<LANES>().0 {
-            for lane in 0..LANES {
-                lanes[lane] = larger(scores[lane], lanes[lane]);
-            }
+    }
+    t.peaks.as_chunks_mut::<LANES>().0[row] = lanes;
+}
+
+/// Sets the scores of a group's keys outside `keys` to minus infinity.
+#[inline(always)]
+fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, group: usize) {
+    let (start, end) = (keys.start as i32, keys.end as i32);
+    let base = (group * LANES) as i32;
+    if start > base || end < base + LANES as i32 {
+        for (lane, score) in scores.iter_mut().enumerate() {
+            let key = base + lane as i32;
+            *score = if key >= start && key < end { *score } else { f32::NEG_INFINITY };
         }
-        t.rescale[first + i] = tree_max(lanes);
     }
 }
 
-/// Turns a row's scores into exponentials, zero where masked, and adds them to its sums; rescales sums and outputs.
+/// Turns scores into exponentials, zero where masked, and adds them to the sums; rescales sums and outputs.
 #[inline(always)]
-fn exponentiate(t: &mut Tile<'_>, row: usize, base: usize) {
+fn exponentiate_body(t: &mut Tile<'_>, base: usize) {
+    for row in 0..t.visible.len() {
+        mask_row(t, row, base);
+    }
+    for (rescale, peaks) in t.rescale.iter_mut().zip(t.peaks.as_chunks::<LANES>().0) {
+        *rescale = tree_max(*peaks);
+    }
+    let maxima = t.maxima.as_chunks_mut::<LANES>().0;
+    for (rescale, maxima) in t.rescale.as_chunks_mut::<LANES>().0.iter_mut().zip(maxima) {
+        for lane in 0..LANES {
+            let new = larger(rescale[lane], maxima[lane]);
+            rescale[lane] = exp(maxima[lane] - new);
+            maxima[lane] = new;
+        }
+    }
+    for row in 0..t.visible.len() {
+        exponentiate_row(t, row, base);
+    }
+}
+
+#[inline(always)]
+fn exponentiate_row(t: &mut Tile<'_>, row: usize, base: usize) {
     let (maximum, rescale) = (t.maxima[row], t.rescale[row]);
     let keys = t.visible[row].within(base);
     let sums = &mut t.sums.as_chunks_mut::<LANES>().0[row];
@@ -215,41 +237,76 @@ fn exponentiate(t: &mut Tile<'_>, row: usize, base: usize) {
     }
 }
 
-/// `outputs += exponentials * values` for `M` rows, one fused chain over the keys.
+/// `outputs += exponentials * values`, one fused chain over the block's keys; `M` as in [`score_body`].
 #[inline(always)]
-fn weigh_values<const M: usize, const N: usize>(
-    t: &mut Tile<'_>,
-    values: &[f32],
-    padded: usize,
-    first: usize,
-    base: usize,
-) {
+fn weigh_body<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], base: usize) {
+    assert!(t.visible.len().is_multiple_of(M));
+    for first in (0..t.visible.len()).step_by(M) {
+        weigh_rows::<M, N>(t, values, first, base);
+    }
+}
+
+#[inline(always)]
+fn weigh_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], first: usize, base: usize) {
     let seen = seen::<M>(t.visible, first, base);
     if seen.is_empty() {
         return;
     }
-    let stride = padded / LANES;
+    let stride = t.dim.div_ceil(LANES);
     let left: [&[f32]; M] = std::array::from_fn(|i| &t.scores[(first + i) * BLOCK..][seen.clone()]);
     let groups = &values.as_chunks::<LANES>().0[seen.start * stride..seen.end * stride];
     let panel = Panel { groups, stride };
     let outputs = &mut t.outputs.as_chunks_mut::<LANES>().0[first * stride..][..M * stride];
     for_columns!(N, 0..stride, |COLUMNS, column| {
-        let mut sums = [[[0.0f32; LANES]; COLUMNS]; M];
+        let mut sums = [[[0.0; LANES]; COLUMNS]; M];
         for i in 0..M {
             sums[i].copy_from_slice(&outputs[i * stride + column..][..COLUMNS]);
         }
-        tile::<M, COLUMNS>(&mut sums, &left, panel, column);
+        let sums = tile::<M, COLUMNS>(sums, &left, panel, column);
         for i in 0..M {
             outputs[i * stride + column..][..COLUMNS].copy_from_slice(&sums[i]);
         }
     });
 }
 
+/// Divides the outputs by their sums; those of a row that saw nothing are 0.
+#[inline(always)]
+fn finish_body(t: &mut Tile<'_>) {
+    let padded = t.dim.next_multiple_of(LANES);
+    for (sums, outputs) in t.sums.as_chunks::<LANES>().0.iter().zip(t.outputs.chunks_exact_mut(padded)) {
+        let sum = tree_sum(*sums);
+        let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
+        for x in outputs {
+            // See `exponentiate_row` for the zero.
+            *x = *x * inverse + 0.0;
+        }
+    }
+}
+
+#[inline(always)]
+fn fill_query_body(t: &mut Tile<'_>, row: usize, query: &[f32], scale: f32) {
+    for (x, &q) in t.queries[row * t.dim..][..t.dim].iter_mut().zip(query) {
+        *x = q * scale;
+    }
+}
+
 multiversion!(
-    /// Runs a tile; see the module.
-    pub(crate) fn run_tile(tile: &mut Tile<'_>, packed: &[f32], blocks: Range<usize>) {
-        avx512: run_tile_body::<6, 4>,
-        avx2: run_tile_body::<6, 1>,
-        scalar: run_tile_body::<2, 1>,
+    /// Sets row `row` to `query * scale`.
+    pub(crate) fn fill_query(tile: &mut Tile<'_>, row: usize, query: &[f32], scale: f32) = fill_query_body
+);
+multiversion!(
+    fn score(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
+        avx512: score_body::<6, 4>,
+        avx2: score_body::<6, 1>,
+        scalar: score_body::<2, 1>,
     }
 );
+multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
+multiversion!(
+    fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize) {
+        avx512: weigh_body::<6, 4>,
+        avx2: weigh_body::<6, 1>,
+        scalar: weigh_body::<2, 1>,
+    }
+);
+multiversion!(fn finish(tile: &mut Tile<'_>) = finish_body);

@@ -68,32 +68,34 @@ mod x86 {
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(super) unsafe fn transpose_8x8(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
-        let mut rows = [_mm256_setzero_ps(); 8];
-        for (i, row) in rows.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for 8 readable values at each row.
-            *row = unsafe { _mm256_loadu_ps(from.add(i * from_stride)) };
-        }
-        let mut pairs = rows;
-        for i in 0..4 {
-            pairs[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
-            pairs[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
-        }
-        // quads[4 * h + j]: column j of each 128-bit half, of rows 4 * h .. 4 * h + 4.
-        let mut quads = rows;
+        // halves[4 * h + i]: columns 4 * h .. 4 * h + 4 of row i, and in the upper half of row 4 + i. Inserting a half
+        // from memory costs no shuffle, and shuffles are what limits a transposition.
+        let mut halves = [_mm256_setzero_ps(); 8];
         for h in 0..2 {
-            let p = 4 * h;
-            quads[p] = _mm256_shuffle_ps::<0x44>(pairs[p], pairs[p + 2]);
-            quads[p + 1] = _mm256_shuffle_ps::<0xEE>(pairs[p], pairs[p + 2]);
-            quads[p + 2] = _mm256_shuffle_ps::<0x44>(pairs[p + 1], pairs[p + 3]);
-            quads[p + 3] = _mm256_shuffle_ps::<0xEE>(pairs[p + 1], pairs[p + 3]);
+            for i in 0..4 {
+                // SAFETY: the caller vouches for 8 readable values at each row.
+                let (low, high) = unsafe {
+                    (
+                        _mm_loadu_ps(from.add(i * from_stride + 4 * h)),
+                        _mm_loadu_ps(from.add((4 + i) * from_stride + 4 * h)),
+                    )
+                };
+                halves[4 * h + i] = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high);
+            }
         }
-        for j in 0..4 {
-            let low = _mm256_permute2f128_ps::<0x20>(quads[j], quads[4 + j]);
-            let high = _mm256_permute2f128_ps::<0x31>(quads[j], quads[4 + j]);
-            // SAFETY: the caller vouches for 8 writable values at each row.
-            unsafe {
-                _mm256_storeu_ps(to.add(j * to_stride), low);
-                _mm256_storeu_ps(to.add((4 + j) * to_stride), high);
+        for h in 0..2 {
+            let [a, b, c, d] = [halves[4 * h], halves[4 * h + 1], halves[4 * h + 2], halves[4 * h + 3]];
+            let (ab_low, ab_high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            let (cd_low, cd_high) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+            let columns = [
+                _mm256_shuffle_ps::<0x44>(ab_low, cd_low),
+                _mm256_shuffle_ps::<0xEE>(ab_low, cd_low),
+                _mm256_shuffle_ps::<0x44>(ab_high, cd_high),
+                _mm256_shuffle_ps::<0xEE>(ab_high, cd_high),
+            ];
+            for (j, column) in columns.into_iter().enumerate() {
+                // SAFETY: the caller vouches for 8 writable values at each row.
+                unsafe { _mm256_storeu_ps(to.add((4 * h + j) * to_stride), column) };
             }
         }
     }

@@ -18,6 +18,7 @@ mod avx512bw;
 mod avx_vnni;
 pub(crate) mod float;
 pub(crate) mod float_grid;
+pub(crate) mod float_half;
 pub(crate) mod float_transpose;
 pub(crate) mod output;
 #[cfg(target_arch = "x86_64")]
