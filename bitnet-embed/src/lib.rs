@@ -1,3 +1,5 @@
 //! Under construction.
 
+pub mod config;
 pub mod gguf;
+pub mod names;
