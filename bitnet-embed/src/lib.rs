@@ -3,3 +3,4 @@
 pub mod config;
 pub mod gguf;
 pub mod names;
+pub mod tokenizer;
