@@ -48,7 +48,7 @@ pub(super) fn pooling_from_gguf_id(key: &str, id: u32) -> Result<Pooling, Config
 /// `None` if there is no `modules.json` or no pooling module in it.
 ///
 /// # Errors
-/// Unreadable files, a module path that leaves `dir`, and modes that are not implemented.
+/// Unreadable files, a module path that leaves `dir`, and modules and modes that are not implemented.
 pub fn pooling_of_checkpoint(dir: impl AsRef<Path>) -> Result<Option<Pooling>, ConfigError> {
     let dir = dir.as_ref();
     let modules = match read_json(&dir.join("modules.json")) {
@@ -56,10 +56,18 @@ pub fn pooling_of_checkpoint(dir: impl AsRef<Path>) -> Result<Option<Pooling>, C
         other => other?,
     };
     let list = modules.as_array().ok_or_else(|| wrong_type("modules.json".into(), "an array", &modules))?;
+    let mut pooling = None;
     for module in list {
         let module = Object::new(module, "modules.json")?;
-        if !module.str("type")?.is_some_and(|kind| kind.ends_with("Pooling")) {
-            continue;
+        let kind = module.str("type")?.ok_or_else(|| ConfigError::Missing { key: "type".into() })?;
+        match kind.rsplit('.').next() {
+            Some("Pooling") => {}
+            Some("Transformer" | "Normalize") => continue,
+            // A dense layer after pooling, for example, would make other vectors.
+            _ => return Err(module.unsupported("type", "Transformer, Pooling, Normalize")),
+        }
+        if pooling.is_some() {
+            return Err(module.unsupported("type", "Pooling only once"));
         }
         let path = module.str("path")?.ok_or_else(|| ConfigError::Missing { key: "path".into() })?;
         let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -67,9 +75,9 @@ pub fn pooling_of_checkpoint(dir: impl AsRef<Path>) -> Result<Option<Pooling>, C
             return Err(ConfigError::ModulePath { path: path.into() });
         }
         let config = read_json(&dir.join(path).join("config.json"))?;
-        return from_module(&config).map(Some);
+        pooling = Some(from_module(&config)?);
     }
-    Ok(None)
+    Ok(pooling)
 }
 
 /// Reads the `config.json` of a pooling module: one flag a mode, or `pooling_mode` with a name.

@@ -138,6 +138,14 @@ pub enum TokenizerError {
         /// The limit.
         limit: usize,
     },
+    /// A run of whitespace is so long that the regex engine behind a `tokenizer.json` would give up without saying so.
+    #[error("the text has {chars} or more whitespace characters in a row, the limit with a tokenizer.json is {limit}")]
+    LongWhitespace {
+        /// Length of the run when it was noticed.
+        chars: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A truncation limit leaves no room for the tokens around every text.
     #[error("a limit of {max_tokens} tokens leaves no room for the {special} tokens around every text")]
     LimitTooSmall {

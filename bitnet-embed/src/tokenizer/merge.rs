@@ -47,8 +47,8 @@ struct Link {
 struct Candidate {
     key: u64,
     at: u32,
-    left_len: u32,
-    right_len: u32,
+    /// Length of both together, in bytes.
+    len: u32,
     id: u32,
 }
 
@@ -104,25 +104,26 @@ impl Merger {
     fn run_long(&mut self, rule: &impl MergeRule) {
         let Self { symbols, heap, links, .. } = self;
         let count = symbols.len() as u32;
-        let push = |heap: &mut BinaryHeap<Candidate>, symbols: &[Symbol], at: u32, next: u32| {
+        let candidate = |symbols: &[Symbol], at: u32, next: u32| {
             let (left, right) = (&symbols[at as usize], &symbols[next as usize]);
-            if let Some((key, id)) = rule.merge(left, right) {
-                heap.push(Candidate { key, at, left_len: left.len, right_len: right.len, id });
-            }
+            let (key, id) = rule.merge(left, right)?;
+            Some(Candidate { key, at, len: left.len + right.len, id })
         };
-        heap.clear();
+        // Made at once, not pair by pair: that is linear. The memory of the last word's heap is used again.
+        let mut first = std::mem::take(heap).into_vec();
+        first.clear();
+        first.extend((1..count).filter_map(|at| candidate(symbols, at - 1, at)));
+        *heap = first.into();
         links.clear();
         links.extend((0..count).map(|at| Link {
             previous: at.checked_sub(1).unwrap_or(NONE),
             next: if at + 1 < count { at + 1 } else { NONE },
         }));
-        for at in 1..count {
-            push(heap, symbols, at - 1, at);
-        }
         while let Some(found) = heap.pop() {
-            // A symbol only ever grows, and a swallowed one has length 0: equal lengths mean an unchanged pair.
             let (at, next) = (found.at as usize, links[found.at as usize].next);
-            if symbols[at].len != found.left_len || next == NONE || symbols[next as usize].len != found.right_len {
+            // A symbol grows only by what follows it, and a swallowed one has length 0. So where a pair starts at the
+            // same place and is as long as before, it is the same pair.
+            if symbols[at].len == 0 || next == NONE || symbols[at].len + symbols[next as usize].len != found.len {
                 continue;
             }
             symbols[at] = joined(&symbols[at], &symbols[next as usize], found.id);
@@ -131,10 +132,10 @@ impl Merger {
             links[at].next = after;
             if after != NONE {
                 links[after as usize].previous = found.at;
-                push(heap, symbols, found.at, after);
+                heap.extend(candidate(symbols, found.at, after));
             }
             if links[at].previous != NONE {
-                push(heap, symbols, links[at].previous, found.at);
+                heap.extend(candidate(symbols, links[at].previous, found.at));
             }
         }
         symbols.retain(|symbol| symbol.len != 0);

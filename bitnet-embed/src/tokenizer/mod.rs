@@ -83,8 +83,18 @@ pub struct VocabArrays<'a> {
     pub add_eos: bool,
 }
 
+/// The longest run of whitespace given to the `tokenizers` library, in characters. Its regex engine backtracks over the
+/// run for the look-ahead of the Qwen2 pattern, stops silently after a million steps, and the ids would be wrong.
+const MAX_LIBRARY_WHITESPACE: usize = 1 << 18;
+
 enum Kind {
-    Library { tokenizer: Box<tokenizers::Tokenizer>, ids: usize, special: usize },
+    Library {
+        tokenizer: Box<tokenizers::Tokenizer>,
+        ids: usize,
+        special: usize,
+        /// Whether it splits by a regular expression.
+        regex: bool,
+    },
     Rebuilt(Box<Rebuilt>),
 }
 
@@ -124,7 +134,9 @@ impl Tokenizer {
         tokenizer.with_truncation(None).map_err(library)?;
         let ids = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
         let special = tokenizer.get_post_processor().map_or(0, |p| tokenizers::PostProcessor::added_tokens(p, false));
-        Ok(Self { kind: Kind::Library { tokenizer: Box::new(tokenizer), ids, special } })
+        // Its own form of the pre-tokenizer names every pattern as a string or as a regex.
+        let regex = serde_json::to_string(&tokenizer.get_pre_tokenizer()).is_ok_and(|form| form.contains("\"Regex\""));
+        Ok(Self { kind: Kind::Library { tokenizer: Box::new(tokenizer), ids, special, regex } })
     }
 
     /// Reads the `tokenizer.json` at `path`, see [`Self::from_json_bytes`].
@@ -148,10 +160,15 @@ impl Tokenizer {
     /// Ids of `text`, with the special tokens around it.
     ///
     /// # Errors
-    /// [`TokenizerError::TextTooLong`] beyond 1 GiB; [`TokenizerError::Library`] from a `tokenizer.json`.
+    /// [`TokenizerError::TextTooLong`] beyond 1 GiB; with a `tokenizer.json`, [`TokenizerError::Library`], and, if
+    /// that splits by a regular expression, [`TokenizerError::LongWhitespace`] for more than 262,144 whitespace
+    /// characters in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => {
+            Kind::Library { tokenizer, regex, .. } => {
+                if *regex {
+                    check_whitespace(text)?;
+                }
                 let encoding =
                     tokenizer.encode_fast(text, true).map_err(|source| TokenizerError::Library { source })?;
                 Ok(encoding.get_ids().to_vec())
@@ -168,7 +185,10 @@ impl Tokenizer {
         let special = self.special_count();
         let limit = max_tokens.checked_sub(special).ok_or(TokenizerError::LimitTooSmall { max_tokens, special })?;
         match &self.kind {
-            Kind::Library { tokenizer, .. } => {
+            Kind::Library { tokenizer, regex, .. } => {
+                if *regex {
+                    check_whitespace(text)?;
+                }
                 let library = |source| TokenizerError::Library { source };
                 let mut encoding = tokenizer.encode_fast(text, false).map_err(library)?;
                 let truncated = encoding.len() > limit;
@@ -203,4 +223,18 @@ impl Tokenizer {
             Kind::Rebuilt(rebuilt) => rebuilt.special(),
         }
     }
+}
+
+fn check_whitespace(text: &str) -> Result<(), TokenizerError> {
+    if text.len() <= MAX_LIBRARY_WHITESPACE {
+        return Ok(());
+    }
+    let mut chars = 0;
+    for c in text.chars() {
+        chars = if c.is_whitespace() { chars + 1 } else { 0 };
+        if chars > MAX_LIBRARY_WHITESPACE {
+            return Err(TokenizerError::LongWhitespace { chars, limit: MAX_LIBRARY_WHITESPACE });
+        }
+    }
+    Ok(())
 }
