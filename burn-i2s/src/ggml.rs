@@ -67,6 +67,18 @@ impl GgmlType {
         (cols / len).checked_mul(bytes)
     }
 
+    /// Bytes of a whole tensor of `element_count` values; `None` when these are not whole blocks, or on overflow.
+    ///
+    /// Rows must be whole blocks as well, except those of I2_S.
+    pub fn tensor_bytes(self, element_count: usize) -> Option<usize> {
+        match self.block() {
+            Some(_) => self.row_bytes(element_count),
+            // Blocks of 128 values in 32 bytes, then the scale, padded to 32 bytes.
+            None if element_count.is_multiple_of(128) => Some(element_count / 4 + 32),
+            None => None,
+        }
+    }
+
     /// Decodes whole blocks of a row into `out`.
     ///
     /// # Panics
