@@ -6,9 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use bitnet_embed::config::Pooling;
+
 use crate::dummy::{self, DummyArch, DummyOptions};
 use crate::report::{Report, TerminalProgress};
-use crate::{ConvertError, ConvertOptions, Outtype, PoolingChoice, convert};
+use crate::{ConvertError, ConvertOptions, Outtype, convert};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -141,7 +143,7 @@ enum PoolingArg {
     Cls,
 }
 
-impl From<PoolingArg> for PoolingChoice {
+impl From<PoolingArg> for Pooling {
     fn from(arg: PoolingArg) -> Self {
         match arg {
             PoolingArg::Last => Self::Last,
@@ -200,7 +202,7 @@ fn run_convert(args: ConvertArgs) -> Result<Report, ConvertError> {
         dir: args.dir,
         outtype: args.outtype.into(),
         outfile: args.outfile,
-        pooling: args.pooling.map(PoolingChoice::from),
+        pooling: args.pooling.map(Pooling::from),
         force: args.force,
     };
     convert(&options, &mut TerminalProgress::default())

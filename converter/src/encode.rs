@@ -4,8 +4,7 @@
 //! of [`CHUNK`] values, so memory does not grow with it; only I2_S needs a whole matrix at once, for its scale. Every
 //! piece is a pure function of its values: the bytes do not depend on the number of threads.
 
-use std::io::{self, Write};
-
+use bitnet_embed::gguf::GgufError;
 use burn_i2s::ggml::GgmlType;
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -55,11 +54,11 @@ pub enum EncodeError {
     #[error(transparent)]
     Read(#[from] CheckpointError),
     /// The output could not be written.
-    #[error("{0}")]
-    Write(#[from] io::Error),
+    #[error("not written: {0}")]
+    Write(#[from] GgufError),
 }
 
-/// Writes one tensor as `target`, adding one to every value first if `add_one` (Gemma's norms).
+/// Passes one tensor as `target` to `out`, piece by piece, adding one to every value first if `add_one` (Gemma's norms).
 ///
 /// # Errors
 /// When a value is not finite or does not fit, or reading or writing fails.
@@ -68,7 +67,7 @@ pub fn encode(
     tensor: &TensorEntry,
     target: GgmlType,
     add_one: bool,
-    out: &mut impl Write,
+    out: &mut impl FnMut(&[u8]) -> Result<(), GgufError>,
 ) -> Result<(), EncodeError> {
     let elements = tensor.elements();
     let mut buffers = Buffers::default();
@@ -76,7 +75,7 @@ pub fn encode(
         buffers.read(checkpoint, tensor, 0, elements)?;
         let packed = burn_i2s::pack::ternarize_and_pack(&buffers.values)
             .map_err(|source| EncodeError::Ternary { tensor: tensor.name.clone(), source })?;
-        return Ok(out.write_all(&packed)?);
+        return Ok(out(&packed)?);
     }
     for start in (0..elements).step_by(CHUNK) {
         buffers.read(checkpoint, tensor, start, CHUNK.min(elements - start))?;
@@ -87,7 +86,7 @@ pub fn encode(
         if target == GgmlType::F16 {
             buffers.check_f16(tensor, start)?;
         }
-        out.write_all(&buffers.encoded)?;
+        out(&buffers.encoded)?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@
 pub mod checkpoint;
 pub mod cli;
 pub mod dummy;
+mod dummy_vocab;
 pub mod encode;
 mod error;
 pub mod metadata;
@@ -100,7 +101,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
     }
     file.finish()?;
     progress.finish();
-    Report::of_file(outfile, &plan.tensors, plan.skipped, notes)
+    Ok(Report::of_file(outfile, &plan.tensors, plan.skipped, notes))
 }
 
 /// The small files of a checkpoint.
@@ -155,4 +156,15 @@ fn refuse_input_as_output<'a>(
         }
     }
     Ok(())
+}
+
+/// `config.json` and the pooling.
+fn read_config(inputs: &Inputs, options: &ConvertOptions) -> Result<(ModelConfig, Pooling), ConvertError> {
+    let config = parse_config(&read_json_bytes(&inputs.config)?, &inputs.config)?;
+    let pooling = options.pooling.or_else(|| inputs.modules.exists().then_some(Pooling::Last));
+    Ok((config, pooling.ok_or_else(|| ConvertError::NoPooling { dir: options.dir.clone() })?))
+}
+
+fn parse_config(json: &[u8], path: &Path) -> Result<ModelConfig, ConvertError> {
+    ModelConfig::from_json(json).map_err(|source| ConvertError::Config { path: path.to_owned(), source })
 }

@@ -44,7 +44,8 @@ impl Outtype {
         }
     }
 
-    fn of(self, role: Role) -> GgmlType {
+    /// How a tensor of that role is stored.
+    pub fn of(self, role: Role) -> GgmlType {
         match self {
             Self::F32 => GgmlType::F32,
             Self::F16 => GgmlType::F16,
@@ -176,7 +177,13 @@ pub fn plan(
     outtype: Outtype,
     force: bool,
 ) -> Result<Plan, PlanError> {
-    let slots = slots(config);
+    // Layers that cannot be there are not worth listing, however many of them a damaged config asks for.
+    if config.num_layers > tensors.len() {
+        let (name, expected) = (format!("blk.{}.attn_norm.weight", tensors.len()), vec![config.hidden_size]);
+        return Err(PlanError::Missing { name, expected, missing: config.num_layers - tensors.len() });
+    }
+    let slots: BTreeMap<String, ModelTensor> =
+        model_tensors(config).map(|tensor| (tensor.name.clone(), tensor)).collect();
     let mut filled = BTreeMap::<String, usize>::new();
     let mut plan = Plan::default();
     for (source, tensor) in tensors.iter().enumerate() {
@@ -224,7 +231,7 @@ fn unknown(config: &ModelConfig, tensor: &TensorHead<'_>) -> PlanError {
     }
 }
 
-fn check(tensor: &TensorHead<'_>, slot: &Slot, outtype: Outtype) -> Result<(), PlanError> {
+fn check(tensor: &TensorHead<'_>, slot: &ModelTensor, outtype: Outtype) -> Result<(), PlanError> {
     let name = || tensor.name.to_owned();
     if tensor.shape != slot.shape {
         let (expected, found) = (slot.shape.clone(), tensor.shape.to_vec());
@@ -245,55 +252,62 @@ fn check(tensor: &TensorHead<'_>, slot: &Slot, outtype: Outtype) -> Result<(), P
 
 /// What a tensor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub enum Role {
+    /// The token table.
     Table,
+    /// A norm of the residual stream or of heads.
     Norm,
-    /// Norm of a projection's input; only BitNet models have them.
+    /// The norm of a projection's input, which only BitNet models have.
     NormIn,
+    /// The matrix of a projection.
     Projection,
 }
 
 /// A tensor that a model has by its config.
-struct Slot {
-    role: Role,
-    shape: Vec<usize>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelTensor {
+    /// GGUF name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Dimensions, slowest first: `[out_features, in_features]` for a projection.
+    pub shape: Vec<usize>,
 }
 
-/// Every tensor that a model of this config has, by GGUF name.
-fn slots(config: &ModelConfig) -> BTreeMap<String, Slot> {
+/// Every tensor that a model of this config has, input norms included, layer by layer.
+pub fn model_tensors(config: &ModelConfig) -> impl Iterator<Item = ModelTensor> + use<> {
     let hidden = config.hidden_size;
+    let head_dim = config.head_dim;
     // Config checking bounds the sizes far below overflow.
-    let (q, kv) = (config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim);
+    let (q, kv) = (config.num_heads * head_dim, config.num_kv_heads * head_dim);
     let ffn = config.intermediate_size;
-    let mut slots = BTreeMap::new();
-    let mut add = |name: String, role: Role, shape: &[usize]| {
-        slots.insert(name, Slot { role, shape: shape.to_vec() });
-    };
-    add("token_embd.weight".to_owned(), Role::Table, &[config.vocab_size, hidden]);
-    add("output_norm.weight".to_owned(), Role::Norm, &[hidden]);
-    for layer in 0..config.num_layers {
-        let name = |part: &str| format!("blk.{layer}.{part}.weight");
-        for (part, width) in
-            [("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", config.head_dim), ("attn_k_norm", config.head_dim)]
-        {
-            add(name(part), Role::Norm, &[width]);
-        }
-        if config.architecture == Architecture::Gemma3 {
-            add(name("post_attention_norm"), Role::Norm, &[hidden]);
-            add(name("post_ffw_norm"), Role::Norm, &[hidden]);
-        }
-        for (part, rows, cols) in [
-            ("attn_q", q, hidden),
-            ("attn_k", kv, hidden),
-            ("attn_v", kv, hidden),
-            ("attn_output", hidden, q),
-            ("ffn_gate", ffn, hidden),
-            ("ffn_up", ffn, hidden),
-            ("ffn_down", hidden, ffn),
-        ] {
-            add(name(part), Role::Projection, &[rows, cols]);
-            add(name(&format!("{part}_norm_in")), Role::NormIn, &[cols]);
-        }
+    let mut norms = vec![("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", head_dim), ("attn_k_norm", head_dim)];
+    if config.architecture == Architecture::Gemma3 {
+        norms.extend([("post_attention_norm", hidden), ("post_ffw_norm", hidden)]);
     }
-    slots
+    let projections = [
+        ("attn_q", q, hidden),
+        ("attn_k", kv, hidden),
+        ("attn_v", kv, hidden),
+        ("attn_output", hidden, q),
+        ("ffn_gate", ffn, hidden),
+        ("ffn_up", ffn, hidden),
+        ("ffn_down", hidden, ffn),
+    ];
+    let table = tensor("token_embd", Role::Table, &[config.vocab_size, hidden]);
+    let layers = (0..config.num_layers).flat_map(move |layer| {
+        let of_layer = |part: &str, role, shape: &[usize]| tensor(&format!("blk.{layer}.{part}"), role, shape);
+        let mut tensors: Vec<ModelTensor> =
+            norms.iter().map(|&(part, width)| of_layer(part, Role::Norm, &[width])).collect();
+        for (part, rows, cols) in projections {
+            tensors.push(of_layer(&format!("{part}_norm_in"), Role::NormIn, &[cols]));
+            tensors.push(of_layer(part, Role::Projection, &[rows, cols]));
+        }
+        tensors
+    });
+    std::iter::once(table).chain(layers).chain([tensor("output_norm", Role::Norm, &[hidden])])
+}
+
+fn tensor(name: &str, role: Role, shape: &[usize]) -> ModelTensor {
+    ModelTensor { name: format!("{name}.weight"), role, shape: shape.to_vec() }
 }

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use burn_i2s::ggml::GgmlType;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::plan::PlannedTensor;
 
 /// What was written.
 #[derive(Clone, Debug)]
@@ -21,6 +24,15 @@ pub struct Report {
     pub skipped: Vec<String>,
     /// What else the user should know, one sentence each.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn of_file(outfile: PathBuf, tensors: &[PlannedTensor], skipped: Vec<String>, notes: Vec<String>) -> Self {
+        let ternary_tensors = tensors.iter().filter(|tensor| tensor.target == GgmlType::I2_S).count();
+        // Only a figure to show: a file that vanished since it was written is no error of the conversion.
+        let bytes = std::fs::metadata(&outfile).map_or(0, |file| file.len());
+        Self { outfile, tensors: tensors.len(), ternary_tensors, bytes, skipped, notes }
+    }
 }
 
 impl fmt::Display for Report {
