@@ -1,0 +1,87 @@
+//! Rates of the ternary product on each level of this CPU, one thread, as a part of the level's register-only limit.
+//!
+//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL]]`
+//!
+//! `hot` multiplies one matrix again and again, `cold` walks through matrices that together exceed the caches; at one
+//! activation row the cold rate is also given as bytes of weights a second. Sums are compared with the scalar level's
+//! before anything is timed.
+
+use burn_i2s::gemm::{Activations, spin_multiply_add, ternary_accumulate, ternary_gemm};
+use burn_i2s::isa::Isa;
+use burn_i2s::layout;
+use burn_i2s::matrix::TernaryMatrix;
+use std::time::{Duration, Instant};
+
+/// Bytes of the matrices that are walked through: more than a last-level cache.
+const COLD_BYTES: usize = 160 << 20;
+
+/// How long each measurement is repeated; the best counts.
+const REPEAT_FOR: Duration = Duration::from_millis(120);
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut size = |default| arguments.next().map_or(default, |text| text.parse().expect("a number of features"));
+    let (k, n): (usize, usize) = (size(1024), size(3072));
+    let level = arguments.next();
+    let bytes = matrix(n, k);
+    let copies: Vec<_> = (0..COLD_BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
+    let matrices: Vec<_> = copies.iter().map(|bytes| TernaryMatrix::new(bytes, n, k).unwrap()).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+    println!("K={k} N={n}, billions of products a second (part of the limit), one thread");
+    for &isa in Isa::available() {
+        if isa != Isa::Scalar && level.as_deref().is_none_or(|level| level == isa.name()) {
+            pool.install(|| measure(isa, k, n, &matrices));
+        }
+    }
+}
+
+fn measure(isa: Isa, k: usize, n: usize, matrices: &[TernaryMatrix<'_>]) {
+    let stride = layout::blocks_per_row(k) * layout::BLOCK;
+    for m in [1, 2, 4, 6, 8, 16, 32, 128, 512] {
+        let codes: Vec<i8> = (0..m * stride).map(|i| if i % stride < k { (i * 7919 >> 3) as i8 } else { 0 }).collect();
+        let sums: Vec<i32> = codes.chunks(stride).map(|row| row.iter().map(|&x| i32::from(x)).sum()).collect();
+        let scales = vec![1.0; m];
+        let x = Activations::new(&codes, &sums, &scales, k).unwrap();
+
+        let mut out = vec![0.0; m * n];
+        let (mut exact, mut found) = (vec![0; m.min(9) * n], vec![0; m.min(9) * n]);
+        let few = Activations::new(&codes[..m.min(9) * stride], &sums[..m.min(9)], &scales[..m.min(9)], k).unwrap();
+        ternary_accumulate(Isa::Scalar, &few, &matrices[0], &mut exact).unwrap();
+        ternary_accumulate(isa, &few, &matrices[0], &mut found).unwrap();
+        assert!(exact == found, "{isa} differs from scalar");
+
+        // Limit and rates are taken in turns, so that a slow moment of the machine hits them alike.
+        let (mut limit, mut hot, mut cold, mut next) = (f64::MIN_POSITIVE, 0.0f64, 0.0f64, 0);
+        let products = (m * n * k) as f64;
+        let start = Instant::now();
+        while start.elapsed() < REPEAT_FOR {
+            let timer = Instant::now();
+            let spun = spin_multiply_add(isa, 20_000).unwrap_or(0) as f64;
+            limit = limit.max(spun / timer.elapsed().as_nanos() as f64);
+            for _ in 0..4 {
+                let timer = Instant::now();
+                ternary_gemm(isa, &x, &matrices[0], &mut out).unwrap();
+                hot = hot.max(products / timer.elapsed().as_nanos() as f64);
+            }
+            let walk = (64 / m).clamp(1, 8);
+            let timer = Instant::now();
+            for _ in 0..walk {
+                next = (next + 1) % matrices.len();
+                ternary_gemm(isa, &x, &matrices[next], &mut out).unwrap();
+            }
+            cold = cold.max(walk as f64 * products / timer.elapsed().as_nanos() as f64);
+        }
+        let part = |rate: f64| 100.0 * rate / limit;
+        print!(
+            "{isa:<12} M={m:<4} limit {limit:6.1}  hot {hot:6.1} ({:4.1} %)  cold {cold:6.1} ({:4.1} %)",
+            part(hot),
+            part(cold)
+        );
+        println!("{}", if m == 1 { format!("  {:.1} GB/s of weights", cold / 4.0) } else { String::new() });
+    }
+}
+
+fn matrix(rows: usize, cols: usize) -> Vec<u8> {
+    let len = layout::padded_byte_len(rows, cols).expect("a size that fits") - layout::TAIL_BYTES;
+    (0..len).map(|i| [0x55, 0x99, 0x06, 0xa4][(i * 2654435761 >> 7) % 4]).chain(layout::tail(1.0)).collect()
+}
