@@ -4,15 +4,17 @@
 
 use std::path::PathBuf;
 
-use bitnet_embed::config::{ModelConfig, Pooling};
+use bitnet_embed::config::Pooling;
 use bitnet_embed::gguf::GgufWriter;
+use bitnet_embed::names::{ExpectedTensor, TensorRole, expected_tensors};
 use burn_i2s::ggml::GgmlType;
 use half::f16;
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::config::SourceConfig;
 use crate::dummy_vocab::{self, MIN_TOKENS};
-use crate::plan::{self, ModelTensor, Outtype, PlannedTensor, Role};
+use crate::plan::{Outtype, PlannedTensor};
 use crate::report::{Progress, Report};
 use crate::vocab::VocabKind;
 use crate::{ConvertError, metadata};
@@ -110,12 +112,11 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     let kind = if options.arch == DummyArch::Gemma3 { VocabKind::Llama } else { VocabKind::Gpt2 };
     let vocab = dummy_vocab::vocab(kind, options.shape.vocab_size);
 
-    let tensors: Vec<ModelTensor> = plan::model_tensors(&config)
-        .filter(|tensor| options.bitnet || tensor.role != Role::NormIn)
-        .collect();
+    let mut tensors: Vec<ExpectedTensor> = expected_tensors(&config.model);
+    tensors.retain(|tensor| options.bitnet || !tensor.is_optional());
     let mut writer = GgufWriter::new();
     let name = format!("dummy-{}", options.arch.name());
-    for (key, value) in metadata::entries(&name, &config, Pooling::Last, options.outtype, &vocab) {
+    for (key, value) in metadata::entries(&name, &config, options.outtype, &vocab) {
         writer.metadata(&key, value)?;
     }
     let mut planned = Vec::new();
@@ -193,7 +194,7 @@ fn check(shape: &DummyShape) -> Result<(), ConvertError> {
 }
 
 /// The config of a checkpoint of that model; reading it as one keeps a single definition of what a config means.
-fn config(options: &DummyOptions) -> Result<ModelConfig, ConvertError> {
+fn config(options: &DummyOptions) -> Result<SourceConfig, ConvertError> {
     let shape = &options.shape;
     let mut config = json!({
         "model_type": "qwen3",
@@ -219,7 +220,8 @@ fn config(options: &DummyOptions) -> Result<ModelConfig, ConvertError> {
             .map(|layer| if layer.is_multiple_of(6) { "full_attention" } else { "sliding_attention" })
             .collect();
     }
-    crate::parse_config(config.to_string().as_bytes(), "config.json".as_ref())
+    SourceConfig::from_json(&config, Pooling::Last)
+        .map_err(|source| ConvertError::Config { path: "the sizes asked for".into(), source })
 }
 
 /// Random bytes of weights. Values are drawn from a table: as good as any for a model that means nothing, and fast.
@@ -246,10 +248,10 @@ impl Random {
     }
 
     /// Fills one task's bytes: a function of the seed, the tensor and the position in it alone.
-    fn fill(&self, tensor: usize, task: usize, target: GgmlType, role: Role, bytes: &mut [u8]) {
+    fn fill(&self, tensor: usize, task: usize, target: GgmlType, role: TensorRole, bytes: &mut [u8]) {
         let mut state = self.seed ^ ((tensor as u64) << 40) ^ ((task as u64) << 8);
         // A norm's factors lie around 1 in every file, whatever the checkpoint's convention.
-        let offset = if matches!(role, Role::Norm | Role::NormIn) { 1.0 } else { 0.0 };
+        let offset = if matches!(role, TensorRole::Norm | TensorRole::InputNorm) { 1.0 } else { 0.0 };
         match target {
             GgmlType::I2_S => {
                 for group in bytes.chunks_mut(8) {

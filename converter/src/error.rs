@@ -46,8 +46,16 @@ pub enum ConvertError {
         /// Which field, and why.
         source: VocabError,
     },
+    /// The model goes on after pooling.
+    #[error("{}: a module of type {kind} follows; supported are Transformer, Pooling and Normalize", path.display())]
+    Module {
+        /// `modules.json`.
+        path: PathBuf,
+        /// The type, as the file names it.
+        kind: String,
+    },
     /// Nothing says how token vectors become one vector.
-    #[error("{}: no modules.json, so the pooling is unknown; say which one the model was trained with: --pooling last|mean|cls", dir.display())]
+    #[error("{}: no modules.json with a pooling module, so the pooling is unknown; say which one the model was trained with: --pooling last|mean|cls", dir.display())]
     NoPooling {
         /// The checkpoint.
         dir: PathBuf,
@@ -94,7 +102,7 @@ impl ConvertError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::DummySize { .. } => 2,
-            Self::Config { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
+            Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source: VocabError::Unsupported { .. }, .. } => EXIT_UNSUPPORTED,
             Self::Encode { source: EncodeError::Write(_), .. } | Self::OutputIsInput { .. } | Self::Output(_) => {
                 EXIT_NOT_WRITTEN

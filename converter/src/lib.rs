@@ -11,6 +11,7 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod config;
 pub mod dummy;
 mod dummy_vocab;
 pub mod encode;
@@ -23,12 +24,13 @@ pub mod vocab;
 
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::config::{ModelConfig, Pooling};
+use bitnet_embed::config::Pooling;
 use bitnet_embed::gguf::GgufWriter;
 
 pub use error::{ConvertError, EXIT_NOT_WRITTEN, EXIT_REFUSED, EXIT_UNSUPPORTED};
 pub use plan::Outtype;
 
+use config::SourceConfig;
 use checkpoint::{Checkpoint, CheckpointError, read_json_bytes};
 use plan::TensorHead;
 use report::{Progress, Report};
@@ -65,7 +67,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{name}-{}.gguf", options.outtype.name())));
 
     let inputs = Inputs::in_folder(dir);
-    let (config, pooling) = read_config(&inputs, options)?;
+    let config = SourceConfig::read(dir, options.pooling)?;
     let checkpoint = Checkpoint::open(dir)?;
     refuse_input_as_output(&outfile, inputs.all().into_iter().chain(checkpoint.files()))?;
     let heads: Vec<TensorHead<'_>> = checkpoint
@@ -73,13 +75,13 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         .iter()
         .map(|tensor| TensorHead { name: &tensor.name, dtype: &tensor.dtype, shape: &tensor.shape })
         .collect();
-    let plan = plan::plan(&config, &heads, options.outtype, options.force)
+    let plan = plan::plan(&config.model, &heads, options.outtype, options.force)
         .map_err(|source| ConvertError::Plan { dir: dir.to_owned(), source })?;
     // Only now: the plan has found a token table of this many rows.
-    let vocab = read_vocab(&inputs, config.vocab_size)?;
+    let vocab = read_vocab(&inputs, config.model.vocab_size)?;
 
     let mut writer = GgufWriter::new();
-    for (key, value) in metadata::entries(&name, &config, pooling, options.outtype, &vocab) {
+    for (key, value) in metadata::entries(&name, &config, options.outtype, &vocab) {
         writer.metadata(&key, value)?;
     }
     for tensor in &plan.tensors {
@@ -156,15 +158,4 @@ fn refuse_input_as_output<'a>(
         }
     }
     Ok(())
-}
-
-/// `config.json` and the pooling.
-fn read_config(inputs: &Inputs, options: &ConvertOptions) -> Result<(ModelConfig, Pooling), ConvertError> {
-    let config = parse_config(&read_json_bytes(&inputs.config)?, &inputs.config)?;
-    let pooling = options.pooling.or_else(|| inputs.modules.exists().then_some(Pooling::Last));
-    Ok((config, pooling.ok_or_else(|| ConvertError::NoPooling { dir: options.dir.clone() })?))
-}
-
-fn parse_config(json: &[u8], path: &Path) -> Result<ModelConfig, ConvertError> {
-    ModelConfig::from_json(json).map_err(|source| ConvertError::Config { path: path.to_owned(), source })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bitnet_embed::config::{Architecture, ModelConfig};
-use bitnet_embed::names;
+use bitnet_embed::names::{ExpectedTensor, GgufName, TensorRole, expected_tensors, gguf_tensor_name};
 use burn_i2s::ggml::GgmlType;
 
 use crate::checkpoint::Dtype;
@@ -45,11 +45,11 @@ impl Outtype {
     }
 
     /// How a tensor of that role is stored.
-    pub fn of(self, role: Role) -> GgmlType {
+    pub fn of(self, role: TensorRole) -> GgmlType {
         match self {
             Self::F32 => GgmlType::F32,
             Self::F16 => GgmlType::F16,
-            Self::I2S if role == Role::Projection => GgmlType::I2_S,
+            Self::I2S if role == TensorRole::Projection => GgmlType::I2_S,
             Self::I2S => GgmlType::F16,
         }
     }
@@ -182,35 +182,36 @@ pub fn plan(
         let (name, expected) = (format!("blk.{}.attn_norm.weight", tensors.len()), vec![config.hidden_size]);
         return Err(PlanError::Missing { name, expected, missing: config.num_layers - tensors.len() });
     }
-    let slots: BTreeMap<String, ModelTensor> =
-        model_tensors(config).map(|tensor| (tensor.name.clone(), tensor)).collect();
+    let slots: BTreeMap<String, ExpectedTensor> =
+        expected_tensors(config).into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
     let mut filled = BTreeMap::<String, usize>::new();
     let mut plan = Plan::default();
     for (source, tensor) in tensors.iter().enumerate() {
-        if names::is_ignored(tensor.name) {
-            plan.skipped.push(tensor.name.to_owned());
-            continue;
-        }
-        let known = names::gguf_name(config.architecture, tensor.name);
-        let Some((name, slot)) = known.and_then(|name| slots.get(&name).map(|slot| (name, slot))) else {
-            return Err(unknown(config, tensor));
+        let name = match gguf_tensor_name(config.architecture, tensor.name) {
+            Some(GgufName::Tensor(name)) => name,
+            Some(GgufName::Skipped) => {
+                plan.skipped.push(tensor.name.to_owned());
+                continue;
+            }
+            None => return Err(unknown(config, tensor)),
         };
+        let slot = slots.get(&name).ok_or_else(|| unknown(config, tensor))?;
         check(tensor, slot, outtype)?;
         if let Some(first) = filled.insert(name.clone(), source) {
             let (first, second) = (tensors[first].name.to_owned(), tensor.name.to_owned());
             return Err(PlanError::Twice { first, second, name });
         }
         // Gemma's norms multiply by 1 + w and GGUF holds the factor; the norms inside of projections are plain.
-        let add_one = config.architecture == Architecture::Gemma3 && slot.role == Role::Norm;
+        let add_one = config.architecture == Architecture::Gemma3 && slot.role == TensorRole::Norm;
         plan.tensors.push(PlannedTensor { source, name, target: outtype.of(slot.role), add_one });
     }
 
-    let mut missing = slots.iter().filter(|(name, slot)| slot.role != Role::NormIn && !filled.contains_key(*name));
+    let mut missing = slots.iter().filter(|(name, slot)| !slot.is_optional() && !filled.contains_key(*name));
     if let Some((name, slot)) = missing.next() {
         let (name, expected) = (name.clone(), slot.shape.clone());
         return Err(PlanError::Missing { name, expected, missing: 1 + missing.count() });
     }
-    let mut absent_norms = slots.iter().filter(|(name, slot)| slot.role == Role::NormIn && !filled.contains_key(*name));
+    let mut absent_norms = slots.iter().filter(|(name, slot)| slot.is_optional() && !filled.contains_key(*name));
     if let Some((norm, _)) = absent_norms.next() {
         let tensor = norm.replace("_norm_in", "");
         if outtype == Outtype::I2S && !force {
@@ -226,12 +227,12 @@ fn unknown(config: &ModelConfig, tensor: &TensorHead<'_>) -> PlanError {
         tensor: tensor.name.to_owned(),
         dtype: tensor.dtype.name().to_owned(),
         shape: tensor.shape.to_vec(),
-        arch: config.architecture.name(),
+        arch: config.architecture.gguf_name(),
         num_layers: config.num_layers,
     }
 }
 
-fn check(tensor: &TensorHead<'_>, slot: &ModelTensor, outtype: Outtype) -> Result<(), PlanError> {
+fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, outtype: Outtype) -> Result<(), PlanError> {
     let name = || tensor.name.to_owned();
     if tensor.shape != slot.shape {
         let (expected, found) = (slot.shape.clone(), tensor.shape.to_vec());
@@ -248,66 +249,4 @@ fn check(tensor: &TensorHead<'_>, slot: &ModelTensor, outtype: Outtype) -> Resul
         return Err(PlanError::NotWholeBlocks { tensor: name(), rows, cols });
     }
     Ok(())
-}
-
-/// What a tensor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The token table.
-    Table,
-    /// A norm of the residual stream or of heads.
-    Norm,
-    /// The norm of a projection's input, which only BitNet models have.
-    NormIn,
-    /// The matrix of a projection.
-    Projection,
-}
-
-/// A tensor that a model has by its config.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelTensor {
-    /// GGUF name.
-    pub name: String,
-    /// What it is for.
-    pub role: Role,
-    /// Dimensions, slowest first: `[out_features, in_features]` for a projection.
-    pub shape: Vec<usize>,
-}
-
-/// Every tensor that a model of this config has, input norms included, layer by layer.
-pub fn model_tensors(config: &ModelConfig) -> impl Iterator<Item = ModelTensor> + use<> {
-    let hidden = config.hidden_size;
-    let head_dim = config.head_dim;
-    // Config checking bounds the sizes far below overflow.
-    let (q, kv) = (config.num_heads * head_dim, config.num_kv_heads * head_dim);
-    let ffn = config.intermediate_size;
-    let mut norms = vec![("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", head_dim), ("attn_k_norm", head_dim)];
-    if config.architecture == Architecture::Gemma3 {
-        norms.extend([("post_attention_norm", hidden), ("post_ffw_norm", hidden)]);
-    }
-    let projections = [
-        ("attn_q", q, hidden),
-        ("attn_k", kv, hidden),
-        ("attn_v", kv, hidden),
-        ("attn_output", hidden, q),
-        ("ffn_gate", ffn, hidden),
-        ("ffn_up", ffn, hidden),
-        ("ffn_down", hidden, ffn),
-    ];
-    let table = tensor("token_embd", Role::Table, &[config.vocab_size, hidden]);
-    let layers = (0..config.num_layers).flat_map(move |layer| {
-        let of_layer = |part: &str, role, shape: &[usize]| tensor(&format!("blk.{layer}.{part}"), role, shape);
-        let mut tensors: Vec<ModelTensor> =
-            norms.iter().map(|&(part, width)| of_layer(part, Role::Norm, &[width])).collect();
-        for (part, rows, cols) in projections {
-            tensors.push(of_layer(&format!("{part}_norm_in"), Role::NormIn, &[cols]));
-            tensors.push(of_layer(part, Role::Projection, &[rows, cols]));
-        }
-        tensors
-    });
-    std::iter::once(table).chain(layers).chain([tensor("output_norm", Role::Norm, &[hidden])])
-}
-
-fn tensor(name: &str, role: Role, shape: &[usize]) -> ModelTensor {
-    ModelTensor { name: format!("{name}.weight"), role, shape: shape.to_vec() }
 }

@@ -32,6 +32,12 @@ pub enum VocabError {
         /// Where and why.
         source: serde_json::Error,
     },
+    /// `tokenizer_config.json` is not JSON, or has a field of an unexpected type.
+    #[error("tokenizer_config.json beside it: {source}")]
+    ConfigJson {
+        /// Where and why.
+        source: serde_json::Error,
+    },
     /// A part of the tokenizer that neither of GGUF's two kinds expresses.
     #[error("{field}: expected {expected}, found {found}; this tokenizer is not supported")]
     Unsupported {
@@ -169,7 +175,10 @@ impl Vocab {
         let kind_of_model: ModelType = parse(tokenizer)?;
         expect(&kind_of_model.model.r#type == "BPE", "model.type", "BPE", &kind_of_model.model.r#type)?;
         let tokenizer: TokenizerJson = parse(tokenizer)?;
-        let config = tokenizer_config.map(parse::<TokenizerConfig>).transpose()?.unwrap_or_default();
+        let config = match tokenizer_config {
+            None => TokenizerConfig::default(),
+            Some(json) => serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?,
+        };
 
         let kind = recognise(&tokenizer)?;
         let template = Template::read(tokenizer.post_processor.as_ref())?;
