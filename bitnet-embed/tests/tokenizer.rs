@@ -205,6 +205,52 @@ fn merges_and_scores_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn spoiled_arrays_are_refused_or_give_ids_that_exist() {
+    let mut random = Random(7);
+    let (mut built, mut refused) = (0, 0);
+    for round in 0..400 {
+        let mut arrays = arrays(round % 2 == 0);
+        let count = arrays.tokens.len();
+        for _ in 0..random.below(40) {
+            let (from, to) = (random.below(count), random.below(count));
+            match random.below(4) {
+                // Equal tokens, tokens of changed types, scores or merges in another order, special tokens anywhere.
+                // Byte tokens mostly stay, without them every vocabulary would be refused.
+                0 if arrays.token_types[to] != 6 && arrays.tokens[to].len() > 2 => {
+                    arrays.tokens[to] = arrays.tokens[from]
+                }
+                1 if arrays.tokens[to].len() > 2 => arrays.token_types[to] = 1 + random.below(6) as i32,
+                2 => match &mut arrays.source {
+                    MergeSource::Merges(merges) => {
+                        let len = merges.len();
+                        merges.swap(from % len, to % len);
+                        merges[from % len] = merges[random.below(len)];
+                    }
+                    MergeSource::Scores(scores) => scores[to] = random.pick(&[0.0, -0.0, 1e30, -1e30, -1000.0, -5.0]),
+                },
+                _ => (arrays.bos, arrays.add_bos) = (Some(to as u32), true),
+            }
+        }
+        let Ok(tokenizer) = Tokenizer::from_arrays(&arrays) else {
+            refused += 1;
+            continue;
+        };
+        built += 1;
+        let words: Vec<&str> = arrays.tokens.clone();
+        let mut texts =
+            Texts { random: Random(round), words: &words, added: &["<eos>", "<|im_end|>", "\u{2581}\u{2581}"] };
+        for _ in 0..20 {
+            let text = texts.next();
+            let ids = tokenizer.encode(&text).unwrap();
+            assert!(ids.iter().all(|id| (*id as usize) < tokenizer.id_count()), "round {round}: {text:?}");
+            // What is known about whole tokens by now must not change anything.
+            assert_eq!(tokenizer.encode(&text).unwrap(), ids, "round {round}: {text:?}");
+        }
+    }
+    assert!(built > 50 && refused > 50, "{built} built, {refused} refused");
+}
+
+#[test]
 fn special_tokens_are_added_only_when_the_file_says_so() {
     let mut arrays = arrays(false);
     (arrays.add_bos, arrays.add_eos) = (false, false);
