@@ -35,7 +35,7 @@ pub enum TokenizerError {
         key: &'static str,
     },
     /// A key has a value that would need something that is not implemented.
-    #[error("{key:?} = {found:?} is not supported (supported: {supported})")]
+    #[error("{key:?} = {found} is not supported (supported: {supported})")]
     Unsupported {
         /// The metadata key.
         key: &'static str,

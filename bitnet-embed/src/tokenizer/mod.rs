@@ -13,6 +13,7 @@
 
 mod byte_level;
 mod error;
+mod from_gguf;
 mod merge;
 mod rebuilt;
 mod scored;
@@ -142,7 +143,8 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => {
-                let encoding = tokenizer.encode_fast(text, true).map_err(|source| TokenizerError::Library { source })?;
+                let encoding =
+                    tokenizer.encode_fast(text, true).map_err(|source| TokenizerError::Library { source })?;
                 Ok(encoding.get_ids().to_vec())
             }
             Kind::Rebuilt(rebuilt) => rebuilt.encode(text, usize::MAX),

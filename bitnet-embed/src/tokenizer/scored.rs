@@ -128,7 +128,8 @@ impl MergeRule for Rule<'_> {
         let id = self.model.vocab.get(joined)?;
         let order = self.model.orders[id as usize];
         // A token is at most 65535 bytes long, so its parts' lengths fit in 16 bits each.
-        let lengths = (u64::from(u16::MAX) - u64::from(left.chars)) << 16 | (u64::from(u16::MAX) - u64::from(right.chars));
+        let lengths =
+            (u64::from(u16::MAX) - u64::from(left.chars)) << 16 | (u64::from(u16::MAX) - u64::from(right.chars));
         (order != NEVER).then_some((u64::from(order) << 32 | lengths, id))
     }
 }
@@ -143,7 +144,7 @@ fn descending(score: f32) -> u32 {
 /// Which characters stand next to each other inside some token. May say yes wrongly, never no.
 struct Neighbours {
     /// ASCII pairs, exactly; the space character's place is taken by [`SPACE`].
-    ascii: [u128; 128],
+    ascii: Box<[u128; 128]>,
     /// All other pairs: a Bloom filter with two probes.
     filter: Vec<u64>,
 }
@@ -153,7 +154,7 @@ const FILTER_BITS: u32 = 22;
 
 impl Default for Neighbours {
     fn default() -> Self {
-        Self { ascii: [0; 128], filter: vec![0; 1 << (FILTER_BITS - 6)] }
+        Self { ascii: Box::new([0; 128]), filter: vec![0; 1 << (FILTER_BITS - 6)] }
     }
 }
 

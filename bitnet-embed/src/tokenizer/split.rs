@@ -161,7 +161,10 @@ mod tests {
 
     #[test]
     fn contractions_ignore_case_and_know_the_long_s() {
-        assert_eq!(split("it's I'LL 'ſx they'vx 're"), ["it", "'s", " I", "'LL", " '", "ſx", " they", "'vx", " '", "re"]);
+        assert_eq!(
+            split("it's I'LL 'ſx they'vx 're"),
+            ["it", "'s", " I", "'LL", " '", "ſx", " they", "'vx", " '", "re"]
+        );
         assert_eq!(split("a'ſb"), ["a", "'ſ", "b"]);
     }
 
@@ -174,7 +177,8 @@ mod tests {
 
     #[test]
     fn every_class_has_its_characters() {
-        for (text, count) in [("aé中\u{1D400}", 1), ("1२Ⅷ", 3), (" \u{85}\u{2003}", 1), ("!\u{301}\u{200B}👍", 1)] {
+        for (text, count) in [("aé中\u{1D400}", 1), ("1२Ⅷ", 3), (" \u{85}\u{2003}", 1), ("!\u{301}\u{200B}👍", 1)]
+        {
             assert_eq!(split(text).len(), count, "{text:?}");
         }
     }

@@ -172,10 +172,7 @@ mod tests {
             pieces.push(piece);
             true
         });
-        assert_eq!(
-            pieces,
-            [Piece::Text("x"), Piece::Added(8), Piece::Text("d"), Piece::Added(7), Piece::Text("é")]
-        );
+        assert_eq!(pieces, [Piece::Text("x"), Piece::Added(8), Piece::Text("d"), Piece::Added(7), Piece::Text("é")]);
     }
 
     #[test]
