@@ -252,7 +252,8 @@ impl EmbedderBuilder {
             Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
             None => {
                 let metadata = store.file().metadata();
-                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice())).map_err(|source| (path, source))
+                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
+                    .map_err(|source| (path, source))
             }
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;

@@ -124,11 +124,7 @@ impl GgufStore {
         Self::build(bytes.into(), overrides, None).map_err(|problem| StoreError { path: None, problem })
     }
 
-    fn build(
-        bytes: bytes::Bytes,
-        overrides: &Overrides,
-        path: Option<PathBuf>,
-    ) -> Result<Self, StoreProblem> {
+    fn build(bytes: bytes::Bytes, overrides: &Overrides, path: Option<PathBuf>) -> Result<Self, StoreProblem> {
         let file = GgufFile::from_owner(bytes)?;
         let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()))?;
         let plan = ModelPlan::new(&file, config)?;

@@ -60,7 +60,11 @@ fn a_prompt_with_a_line_break_is_one_text_and_a_file_is_one_a_line() {
     assert_eq!((code, stdout.lines().count()), (0, 5));
     let (_, one, _) = embed(&["-p", "one", "--embd-output-format", "raw"]);
     assert_eq!(stdout.lines().nth(1), one.lines().next());
-    let stdin = run(program().args(["embed", "-m"]).arg(model()).args(["-f", "-", "--embd-output-format", "raw"]).write_stdin("one"));
+    let stdin = run(program()
+        .args(["embed", "-m"])
+        .arg(model())
+        .args(["-f", "-", "--embd-output-format", "raw"])
+        .write_stdin("one"));
     assert_eq!(stdin.1, one);
 }
 
@@ -70,7 +74,8 @@ fn every_option_that_cannot_change_a_vector_does_not() {
     let expected = embed(&format).1;
     let levels = burn_i2s::isa::Isa::available().iter().map(|isa| isa.name());
     for isa in levels {
-        for extra in [vec!["--isa", isa], vec!["--isa", isa, "--backend", "f16"], vec!["-t", "3", "--backend", "i2_s"]] {
+        for extra in [vec!["--isa", isa], vec!["--isa", isa, "--backend", "f16"], vec!["-t", "3", "--backend", "i2_s"]]
+        {
             let arguments: Vec<&str> = format.iter().copied().chain(extra.clone()).collect();
             assert_eq!(embed(&arguments).1, expected, "{extra:?}");
         }
@@ -103,7 +108,9 @@ fn normalisations_and_poolings_are_accepted_by_their_llama_cpp_values() {
 #[test]
 fn tokenize_prints_the_ids_of_the_golden_file() {
     let goldens = common::read_json(&testdata().join("tokens/gemma.json"));
-    for golden in goldens.as_array().unwrap().iter().filter(|golden| !golden["text"].as_str().unwrap().contains('\0')).take(20) {
+    for golden in
+        goldens.as_array().unwrap().iter().filter(|golden| !golden["text"].as_str().unwrap().contains('\0')).take(20)
+    {
         let text = golden["text"].as_str().unwrap();
         let (code, stdout, stderr) = run(program().args(["tokenize", "--json", "-m"]).arg(model()).arg("-p").arg(text));
         assert_eq!(code, 0, "{stderr}");

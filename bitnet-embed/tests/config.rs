@@ -2,7 +2,9 @@
 
 mod support;
 
-use bitnet_embed::config::{Activation, Architecture, ConfigError, LayerAttention, ModelConfig, Overrides, Pooling};
+use bitnet_embed::config::{
+    Activation, Architecture, ConfigError, LayerAttention, ModelConfig, Overrides, Pooling, pooling_of_checkpoint,
+};
 use bitnet_embed::gguf::{GgufFile, GgufWriter, OwnedArray, OwnedValue};
 use bitnet_embed::names::{GgufName, TensorRole, expected_tensors, gguf_tensor_name};
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use support::{extra_fixtures, testdata};
 
 fn checkpoint(model: &str) -> ModelConfig {
     let dir = testdata().join("checkpoints").join(model);
-    let pooling = Pooling::from_checkpoint(&dir).unwrap().unwrap();
+    let pooling = pooling_of_checkpoint(&dir).unwrap().unwrap();
     ModelConfig::from_json_file(dir.join("config.json"), pooling).unwrap()
 }
 
@@ -216,7 +218,7 @@ fn pooling_is_read_as_sentence_transformers_does() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     };
-    let pooling = || Pooling::from_checkpoint(dir.path()).map_err(|error| error.to_string());
+    let pooling = || pooling_of_checkpoint(dir.path()).map_err(|error| error.to_string());
     assert_eq!(pooling(), Ok(None), "no modules.json");
     write("modules.json", r#"[{"type": "sentence_transformers.models.Transformer", "path": ""}]"#);
     assert_eq!(pooling(), Ok(None), "no pooling module");
@@ -471,7 +473,7 @@ fn cut_down_published_models_are_read_and_agree_with_their_files() {
         if !dir.join("config.json").exists() {
             continue;
         }
-        let pooling = Pooling::from_checkpoint(&dir).unwrap();
+        let pooling = pooling_of_checkpoint(&dir).unwrap();
         let model = dir.file_name().unwrap().to_str().unwrap();
         assert_eq!(pooling.is_none(), model.contains("nomodules"), "{model}");
         // The published converter takes the mean where nothing says.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use bitnet_embed::gguf::OwnedValue;
+use bitnet_embed::config::Overrides;
 use bitnet_embed::output::Normalization;
 use bitnet_embed::{BackendKind, EmbedError, Embedder};
 use burn_i2s::isa::Isa;
@@ -107,7 +107,8 @@ fn pooling_and_normalisation_follow_the_options() {
         seen.push(other);
     }
     // The same through the file's own key.
-    let overrides = vec![("qwen3.pooling_type".to_owned(), OwnedValue::from(1u32))];
+    let mut overrides = Overrides::default();
+    overrides.push("qwen3.pooling_type", 1u32);
     let mean = Embedder::builder().overrides(overrides).open(&file).unwrap().embed(&text).unwrap();
     assert_eq!(bits(&mean), bits(&seen[1..2]));
 }

@@ -15,9 +15,14 @@ use std::path::Path;
 
 fn f32_file(name: &str, folder: &Path) -> std::path::PathBuf {
     let outfile = folder.join(format!("{name}.gguf"));
-    let mut options = ConvertOptions::new(testdata().join("checkpoints").join(name), Outtype::F32);
-    options.outfile = Some(outfile.clone());
-    converter::convert(&options, &mut converter::Silent).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let options = ConvertOptions {
+        dir: testdata().join("checkpoints").join(name),
+        outtype: Outtype::F32,
+        outfile: Some(outfile.clone()),
+        pooling: None,
+        force: false,
+    };
+    converter::convert(&options, &mut ()).unwrap_or_else(|error| panic!("{name}: {error}"));
     outfile
 }
 
@@ -64,8 +69,7 @@ fn check<B: ComputeBackend>(name: &str, file: &Path, golden: &Value, device: &De
 #[test]
 fn the_residual_stream_follows_the_reference_layer_by_layer() {
     let folder = tempfile::tempdir().unwrap();
-    for name in
-        ["gemma3-bitnet", "gemma3-std", "gemma3-ternary", "qwen3-bitnet", "qwen3-sharded-f16-mean", "qwen3-std"]
+    for name in ["gemma3-bitnet", "gemma3-std", "gemma3-ternary", "qwen3-bitnet", "qwen3-sharded-f16-mean", "qwen3-std"]
     {
         let golden = read_json(&testdata().join("goldens").join(format!("{name}.json")));
         let file = f32_file(name, folder.path());

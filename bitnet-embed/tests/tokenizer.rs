@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use bitnet_embed::gguf::GgufFile;
-use bitnet_embed::tokenizer::{MergeSource, TokenType, Tokenizer, TokenizerError, VocabArrays};
+use bitnet_embed::tokenizer::{Encoded, MergeSource, TokenType, Tokenizer, TokenizerError, VocabArrays};
 use support::{Random, Texts, extra_fixtures, json, testdata};
 
 /// Asserts the ids of every string in a golden file.
@@ -105,13 +105,16 @@ fn truncation_keeps_the_tokens_around_the_text() {
     let text = "the quick brown fox ".repeat(50);
     let whole = tokenizer.encode(&text).unwrap();
     for limit in [2, 3, 10, whole.len() - 1] {
-        let cut = tokenizer.encode_truncated(&text, limit).unwrap();
+        let cut = tokenizer.encode_truncated(&text, limit).unwrap().ids;
         assert_eq!(cut.len(), limit);
         assert_eq!((cut[0], cut[limit - 1]), (2, 1));
         assert_eq!(cut[..limit - 1], whole[..limit - 1]);
     }
-    assert_eq!(tokenizer.encode_truncated(&text, whole.len()).unwrap(), whole);
-    assert_eq!(tokenizer.encode_truncated(&text, usize::MAX).unwrap(), whole);
+    assert_eq!(
+        tokenizer.encode_truncated(&text, whole.len()).unwrap(),
+        Encoded { ids: whole.clone(), truncated: false }
+    );
+    assert_eq!(tokenizer.encode_truncated(&text, usize::MAX).unwrap().ids, whole);
     let error = tokenizer.encode_truncated(&text, 1).unwrap_err();
     assert!(matches!(error, TokenizerError::LimitTooSmall { max_tokens: 1, special: 2 }), "{error}");
 }

@@ -88,11 +88,7 @@ pub trait I2sOps: Backend {
         offsets: &[usize],
     ) -> FloatTensor<Self>;
     /// See [`gated_activation`].
-    fn gated_activation(
-        gate: FloatTensor<Self>,
-        up: FloatTensor<Self>,
-        activation: Activation,
-    ) -> FloatTensor<Self>;
+    fn gated_activation(gate: FloatTensor<Self>, up: FloatTensor<Self>, activation: Activation) -> FloatTensor<Self>;
     /// See [`pool`].
     fn pool(hidden: FloatTensor<Self>, offsets: &[usize], pooling: Pooling) -> FloatTensor<Self>;
 }
@@ -183,13 +179,7 @@ pub fn residual_add(hidden: Tensor<2>, delta: Tensor<2>, post_norm: Option<&[f32
 ///
 /// # Panics
 /// When the width is not whole heads, there is not one position a token, or a position is beyond the table.
-pub fn head_norm_rope(
-    heads: Tensor<2>,
-    weight: &[f32],
-    eps: f32,
-    table: &RopeTable,
-    positions: &[u32],
-) -> Tensor<2> {
+pub fn head_norm_rope(heads: Tensor<2>, weight: &[f32], eps: f32, table: &RopeTable, positions: &[u32]) -> Tensor<2> {
     Tensor::from_dispatch(Dispatch::head_norm_rope(heads.into_dispatch(), weight, eps, table, positions))
 }
 

@@ -5,7 +5,8 @@ use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, Tensor
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::isa::Isa;
 use burn_i2s::linear::{
-    BitLinear, ComputeBackend, DenseLinear, F16Backend, I2sBackend, LinearConfig, LinearError, LinearLayer, LinearWeight,
+    BitLinear, ComputeBackend, DenseLinear, F16Backend, I2sBackend, LinearConfig, LinearError, LinearLayer,
+    LinearWeight,
 };
 use burn_i2s::ops::{self, with_bytes, with_floats};
 use burn_i2s::pack;
@@ -81,10 +82,12 @@ fn integer_and_float_products_of_a_ternary_layer_have_equal_bits_on_every_backen
         let load = |param: &mut burn::module::Param<Tensor<1, Int>>, bytes: Tensor<1, Int>| {
             *param = burn::module::Param::from_tensor(bytes);
         };
-        let integer: Vec<BitLinear> =
-            (2..5).map(|seed| ternary_layer(seed, &device, |layer: &mut BitLinear, b| load(&mut layer.weight, b))).collect();
-        let float: Vec<DenseLinear> =
-            (2..5).map(|seed| ternary_layer(seed, &device, |layer: &mut DenseLinear, b| load(&mut layer.weight, b))).collect();
+        let integer: Vec<BitLinear> = (2..5)
+            .map(|seed| ternary_layer(seed, &device, |layer: &mut BitLinear, b| load(&mut layer.weight, b)))
+            .collect();
+        let float: Vec<DenseLinear> = (2..5)
+            .map(|seed| ternary_layer(seed, &device, |layer: &mut DenseLinear, b| load(&mut layer.weight, b)))
+            .collect();
         for &isa in Isa::available() {
             let results = isa.scope(|| {
                 let input = || matrix(&x, IN, &device);

@@ -131,8 +131,14 @@ mod tests {
             (print(|out| array(out, &vectors, false)), "/0"),
         ] {
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-            let read: Vec<u32> = value.pointer(pointer).unwrap().as_array().unwrap().iter()
-                .map(|value| (value.as_f64().unwrap() as f32).to_bits()).collect();
+            let read: Vec<u32> = value
+                .pointer(pointer)
+                .unwrap()
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|value| (value.as_f64().unwrap() as f32).to_bits())
+                .collect();
             let bits: Vec<u32> = vectors[0].iter().map(|value| value.to_bits()).collect();
             assert_eq!(read, bits, "{text}");
         }
@@ -144,7 +150,10 @@ mod tests {
         assert_eq!(one.matches("0.500000").count(), 20);
         let two = print(|out| text(out, &["first text".into(), "b\nc".into()], &vec![vec![0.5; 20]; 2], false));
         assert_eq!(two.matches("0.500000").count(), 32);
-        assert!(two.ends_with("cosine similarity matrix:\n\n first    b c \n  1.00   1.00 first text\n  1.00   1.00 b c\n"), "{two:?}");
+        assert!(
+            two.ends_with("cosine similarity matrix:\n\n first    b c \n  1.00   1.00 first text\n  1.00   1.00 b c\n"),
+            "{two:?}"
+        );
     }
 
     #[test]

@@ -91,4 +91,3 @@ pub(crate) fn note_demo() {
          (microsoft/bitnet-embeddings-0.6b, microsoft/bitnet-embeddings-270m) and pass it with -m."
     );
 }
-

@@ -2,8 +2,8 @@
 
 use super::args::TokenizeArguments;
 use super::{CliError, DEMO_MODEL, note_demo};
-use bitnet_embed::gguf::{GgufFile, MappedFile, Metadata};
 use bitnet_embed::config::keys::tokenizer as keys;
+use bitnet_embed::gguf::{GgufFile, MappedFile, Metadata};
 use bitnet_embed::tokenizer::Tokenizer;
 use std::io::{self, Write};
 

@@ -13,9 +13,9 @@ mod pooling;
 
 use std::fmt;
 
+pub use burn_i2s::elementwise::Activation;
 pub use error::ConfigError;
 pub use overrides::Overrides;
-pub use burn_i2s::elementwise::Activation;
 pub use pooling::{Pooling, pooling_gguf_id, pooling_of_checkpoint};
 
 /// The most layers accepted.

@@ -4,9 +4,9 @@ use std::path::{Component, Path};
 
 use serde_json::Value;
 
+use super::ConfigError;
 use super::hf::read_json;
 use super::json::{Object, wrong_type};
-use super::ConfigError;
 
 pub use burn_i2s::pooling::Pooling;
 
@@ -32,7 +32,8 @@ pub fn pooling_gguf_id(pooling: Pooling) -> u32 {
 
 /// The pooling with that number in a GGUF file; `key` is the key it stands under.
 pub(super) fn pooling_from_gguf_id(key: &str, id: u32) -> Result<Pooling, ConfigError> {
-    let pooling = [Pooling::Mean, Pooling::Cls, Pooling::Last].into_iter().find(|pooling| pooling_gguf_id(*pooling) == id);
+    let pooling =
+        [Pooling::Mean, Pooling::Cls, Pooling::Last].into_iter().find(|pooling| pooling_gguf_id(*pooling) == id);
     pooling.ok_or_else(|| ConfigError::Unsupported {
         key: key.into(),
         found: match id {

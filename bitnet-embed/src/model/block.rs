@@ -62,9 +62,7 @@ impl<B: ComputeBackend> Block<B> {
 
 fn add(hidden_states: Tensor<2>, delta: Tensor<2>, post_norm: Option<&RmsNorm>) -> Tensor<2> {
     match post_norm {
-        Some(norm) => {
-            norm.with_weight(|weight| ops::residual_add(hidden_states, delta, Some(weight), norm.eps()))
-        }
+        Some(norm) => norm.with_weight(|weight| ops::residual_add(hidden_states, delta, Some(weight), norm.eps())),
         None => ops::residual_add(hidden_states, delta, None, 0.0),
     }
 }

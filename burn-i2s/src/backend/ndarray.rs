@@ -1,5 +1,8 @@
 //! NdArray: Burn's ndarray backend.
-#![allow(deprecated, reason = "upstream marks the whole crate deprecated since 0.22; this file is the only one to name it")]
+#![allow(
+    deprecated,
+    reason = "upstream marks the whole crate deprecated since 0.22; this file is the only one to name it"
+)]
 
 use super::{CpuBackend, index};
 use burn::backend::NdArray;
@@ -22,7 +25,11 @@ macro_rules! with_slice {
                     None => $read(&view.iter().copied().collect::<Vec<_>>()),
                 }
             }
-            other => panic!("expected a {} tensor, found {:?}", stringify!($variant), burn::backend::TensorMetadata::dtype(other)),
+            other => panic!(
+                "expected a {} tensor, found {:?}",
+                stringify!($variant),
+                burn::backend::TensorMetadata::dtype(other)
+            ),
         }
     };
 }
