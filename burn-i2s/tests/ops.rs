@@ -1,6 +1,7 @@
 //! The Burn operations on each backend: equal bits, no copies, and the modules above them.
 #![cfg(feature = "burn")]
 
+use burn::module::{Param, ParamId};
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::isa::Isa;
@@ -59,7 +60,7 @@ const IN: usize = 384;
 const OUT: usize = 70;
 const TOKENS: usize = 9;
 
-fn ternary_layer<L: LinearLayer>(seed: u64, device: &Device, weight: impl Fn(&mut L, Tensor<1, Int>)) -> L {
+fn ternary_layer<L: LinearLayer>(seed: u64, device: &Device, load: impl Fn(&mut L, Tensor<1, Int>)) -> L {
     let config = LinearConfig {
         in_features: IN,
         out_features: OUT,
@@ -70,7 +71,7 @@ fn ternary_layer<L: LinearLayer>(seed: u64, device: &Device, weight: impl Fn(&mu
     let mut layer = L::init(&config, device).unwrap();
     let packed = pack::ternarize_and_pack_rows(&noise(seed, OUT * IN), OUT, IN).unwrap();
     assert_eq!(Some(packed.len()), config.weight_bytes());
-    weight(&mut layer, byte_tensor(shared(packed), device));
+    load(&mut layer, byte_tensor(shared(packed), device));
     layer
 }
 
@@ -79,8 +80,8 @@ fn integer_and_float_products_of_a_ternary_layer_have_equal_bits_on_every_backen
     let x = noise(1, TOKENS * IN);
     let mut seen: Option<Vec<Vec<u32>>> = None;
     for device in devices() {
-        let load = |param: &mut burn::module::Param<Tensor<1, Int>>, bytes: Tensor<1, Int>| {
-            *param = burn::module::Param::from_tensor(bytes);
+        let load = |param: &mut Param<Tensor<1, Int>>, bytes: Tensor<1, Int>| {
+            *param = Param::initialized(ParamId::new(), bytes);
         };
         let integer: Vec<BitLinear> = (2..5)
             .map(|seed| ternary_layer(seed, &device, |layer: &mut BitLinear, b| load(&mut layer.weight, b)))
@@ -120,7 +121,7 @@ fn a_dense_layer_is_a_chain_of_fused_multiply_adds() {
     for device in devices() {
         let mut layer = DenseLinear::init(&config, &device).unwrap();
         let bytes = w.iter().flat_map(|value| value.to_le_bytes()).collect();
-        layer.weight = burn::module::Param::from_tensor(byte_tensor(shared(bytes), &device));
+        layer.weight = Param::initialized(ParamId::new(), byte_tensor(shared(bytes), &device));
         let y = floats(layer.forward(matrix(&x, IN, &device)));
         let expected: Vec<f32> = x
             .chunks(IN)
@@ -201,7 +202,7 @@ fn a_table_decodes_only_the_rows_it_is_asked_for_with_indices_of_any_width() {
         let mut table = RowTable::init(4, 3, GgmlType::F16, &device).unwrap();
         let bytes: Vec<u8> = (0..12).flat_map(|value| half::f16::from_f32(value as f32).to_le_bytes()).collect();
         let data = TensorData::from_bytes(shared(bytes), [4, 6], DType::U8);
-        table.weight = burn::module::Param::from_tensor(Tensor::from_data(data, (&device, DType::U8)));
+        table.weight = Param::initialized(ParamId::new(), Tensor::from_data(data, (&device, DType::U8)));
         let ids = TensorData::new(vec![3i32, 0, 3], [3]);
         for dtype in [DType::I32, DType::I64] {
             let ids: Tensor<1, Int> = Tensor::from_data(ids.clone(), (&device, dtype));

@@ -151,7 +151,7 @@ mod tests {
         let two = print(|out| text(out, &["first text".into(), "b\nc".into()], &vec![vec![0.5; 20]; 2], false));
         assert_eq!(two.matches("0.500000").count(), 32);
         assert!(
-            two.ends_with("cosine similarity matrix:\n\n first    b c \n  1.00   1.00 first text\n  1.00   1.00 b c\n"),
+            two.ends_with("cosine similarity matrix:\n\nfirst     b c \n  1.00   1.00 first text\n  1.00   1.00 b c\n"),
             "{two:?}"
         );
     }

@@ -64,13 +64,23 @@ impl Golden {
         }
     }
 
-    /// The reference of a file of that type, read one of the ways the golden lists; `None` if it does not list it.
+    /// The reference of a file of that type, read the first of `readings` that the golden lists; `None` if it lists
+    /// none. The two sets of fixtures nest the same things differently.
     pub fn of_file(json: &Value, ty: &str, readings: &[&str]) -> Option<Self> {
         let file = &json["gguf"][ty];
-        let reading = readings.iter().map(|reading| &file[reading]).find(|reading| reading["embeddings"].is_array())?;
+        let (vectors, stable) = readings.iter().find_map(|reading| {
+            let nested = &file[reading];
+            let vectors = nested.get("embeddings").unwrap_or(nested).as_array()?;
+            // An f16 file of a BitNet model holds the same ternary weights and the same rounded norms as its I2_S file, so
+            // the same texts are settled in both; they are listed once.
+            let settled = &json["gguf"]["i2_s"];
+            let flag = format!("{reading}_stable");
+            let lists = [&nested["stable"], &file[&flag], &settled[reading]["stable"], &settled[&flag]];
+            Some((vectors, lists.into_iter().find_map(Value::as_array)))
+        })?;
         let mut golden = Self::of_checkpoint(json);
-        golden.vectors = reading["embeddings"].as_array().unwrap().iter().map(vector).collect();
-        if let Some(stable) = reading["stable"].as_array() {
+        golden.vectors = vectors.iter().map(vector).collect();
+        if let Some(stable) = stable {
             golden.stable = stable.iter().map(|stable| stable.as_bool().unwrap()).collect();
         }
         // I2_S weights make BitLinears whatever the checkpoint was.
