@@ -7,7 +7,7 @@ use super::panel::{
     self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
 };
 use crate::isa::Avx512Vnni;
-use crate::layout::{BLOCK, BLOCK_BYTES};
+use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
 impl Level for Avx512Vnni {

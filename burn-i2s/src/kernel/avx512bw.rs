@@ -8,7 +8,7 @@ use super::panel::{
     self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
 };
 use crate::isa::Avx512Bw;
-use crate::layout::{BLOCK, BLOCK_BYTES};
+use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
 /// Weight rows whose dot products are formed together.
