@@ -1,6 +1,6 @@
-//! Rates of the ternary product on each level of this CPU, one thread, as a part of the level's register-only limit.
+//! Rates of the ternary product on each level of this CPU as a part of one thread's register-only limit.
 //!
-//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS]]]`
+//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS [THREADS]]]]`
 //!
 //! `hot` multiplies one matrix again and again, `cold` walks through matrices that together exceed the caches. At one
 //! activation row the cold rate is also given as bytes of weights a second, beside the rate of only reading them. Sums
@@ -28,8 +28,9 @@ fn main() {
     let bytes = matrix(n, k);
     let copies: Vec<_> = (0..COLD_BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
     let matrices: Vec<_> = copies.iter().map(|bytes| TernaryMatrix::new(bytes, n, k).unwrap()).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
-    println!("K={k} N={n}, billions of products a second (part of the limit), one thread");
+    let threads = arguments.next().map_or(1, |text| text.parse().expect("threads"));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    println!("K={k} N={n}, billions of products a second (part of one thread's limit), {threads} threads");
     for &isa in Isa::available() {
         if isa != Isa::Scalar && level.as_deref().is_none_or(|level| level == isa.name()) {
             pool.install(|| measure(isa, k, n, &rows, &matrices));
