@@ -22,6 +22,7 @@ impl Level for Avx512Bw {
     const DOT_ROWS: usize = 5;
 
     fn panel_from(_blocks: usize) -> usize {
+        // Measured at 640 to 3072 columns: the lines cross between 4 and 8 rows.
         6
     }
 
