@@ -1,15 +1,16 @@
-//! Rates of the ternary product on each level of this CPU, one thread, as a part of the level's register-only limit.
+//! Rates of the ternary product on each level of this CPU as a part of one thread's register-only limit.
 //!
-//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS]]]`
+//! `cargo run --release --no-default-features -p burn-i2s --example ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS [THREADS]]]]`
 //!
-//! `hot` multiplies one matrix again and again, `cold` walks through matrices that together exceed the caches; at one
-//! activation row the cold rate is also given as bytes of weights a second. Sums are compared with the scalar level's
-//! before anything is timed.
+//! `hot` multiplies one matrix again and again, `cold` walks through matrices that together exceed the caches. At one
+//! activation row the cold rate is also given as bytes of weights a second, beside the rate of only reading them. Sums
+//! are compared with the scalar level's before anything is timed.
 
 use burn_i2s::gemm::{Activations, spin_multiply_add, ternary_accumulate, ternary_gemm};
 use burn_i2s::isa::Isa;
 use burn_i2s::layout;
 use burn_i2s::matrix::TernaryMatrix;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Bytes of the matrices that are walked through: more than a last-level cache.
@@ -27,8 +28,9 @@ fn main() {
     let bytes = matrix(n, k);
     let copies: Vec<_> = (0..COLD_BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
     let matrices: Vec<_> = copies.iter().map(|bytes| TernaryMatrix::new(bytes, n, k).unwrap()).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
-    println!("K={k} N={n}, billions of products a second (part of the limit), one thread");
+    let threads = arguments.next().map_or(1, |text| text.parse().expect("threads"));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    println!("K={k} N={n}, billions of products a second (part of one thread's limit), {threads} threads");
     for &isa in Isa::available() {
         if isa != Isa::Scalar && level.as_deref().is_none_or(|level| level == isa.name()) {
             pool.install(|| measure(isa, k, n, &rows, &matrices));
@@ -53,7 +55,7 @@ fn measure(isa: Isa, k: usize, n: usize, rows: &[usize], matrices: &[TernaryMatr
         assert!(exact == found, "{isa} differs from scalar");
 
         // Limit and rates are taken in turns, so that a slow moment of the machine hits them alike.
-        let (mut limit, mut hot, mut cold, mut next) = (f64::MIN_POSITIVE, 0.0f64, 0.0f64, 0);
+        let (mut limit, mut hot, mut cold, mut read, mut next) = (f64::MIN_POSITIVE, 0.0f64, 0.0f64, 0.0f64, 0);
         let products = (m * n * k) as f64;
         let start = Instant::now();
         while start.elapsed() < REPEAT_FOR {
@@ -72,6 +74,15 @@ fn measure(isa: Isa, k: usize, n: usize, rows: &[usize], matrices: &[TernaryMatr
                 ternary_gemm(isa, &x, &matrices[next], &mut out).unwrap();
             }
             cold = cold.max(walk as f64 * products / timer.elapsed().as_nanos() as f64);
+            if m == 1 {
+                let timer = Instant::now();
+                for _ in 0..walk {
+                    next = (next + 1) % matrices.len();
+                    black_box(xor(matrices[next].blocks()));
+                }
+                let bytes = walk * matrices[0].blocks().as_flattened().len();
+                read = read.max(bytes as f64 / timer.elapsed().as_nanos() as f64);
+            }
         }
         let part = |rate: f64| 100.0 * rate / limit;
         print!(
@@ -79,8 +90,28 @@ fn measure(isa: Isa, k: usize, n: usize, rows: &[usize], matrices: &[TernaryMatr
             part(hot),
             part(cold)
         );
-        println!("{}", if m == 1 { format!("  {:.1} GB/s of weights", cold / 4.0) } else { String::new() });
+        println!(
+            "{}",
+            if m == 1 { format!("  {:.1} GB/s of weights, {read:.1} read only", cold / 4.0) } else { String::new() }
+        );
     }
+}
+
+/// Reads everything and does as little with it as the compiler allows.
+fn xor(blocks: &[[u8; layout::BLOCK_BYTES]]) -> [u8; layout::BLOCK_BYTES] {
+    // Four streams a page apart, as one does not get the most out of the hardware prefetcher.
+    let mut sum = [[0; layout::BLOCK_BYTES]; 4];
+    for page in blocks.chunks_exact(512) {
+        let streams: [_; 4] = std::array::from_fn(|stream| &page[128 * stream..][..128]);
+        for block in 0..128 {
+            for (sum, stream) in sum.iter_mut().zip(streams) {
+                for (sum, byte) in sum.iter_mut().zip(stream[block]) {
+                    *sum ^= byte;
+                }
+            }
+        }
+    }
+    std::array::from_fn(|byte| sum[0][byte] ^ sum[1][byte] ^ sum[2][byte] ^ sum[3][byte])
 }
 
 fn matrix(rows: usize, cols: usize) -> Vec<u8> {

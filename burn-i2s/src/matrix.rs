@@ -6,9 +6,9 @@ use crate::pack;
 
 /// The most columns a matrix may have.
 ///
-/// A product sums `in_features` terms of at most `2 * 128` in magnitude in an i32, and the kernels without shifts hold
-/// a quarter of a lane's terms scaled by 64: `192 * 128 * 2^20 / 4 / 16` is below 2^31 as well. No known model has a
-/// tenth of this.
+/// A product is a sum of `in_features` terms of at most `2 * 128` in magnitude, and on the way to it a kernel holds sums
+/// of codes times activations, at most `3 * 128` each, and of activations, at most 128 each: together `2^9 * 2^20`, well
+/// inside an i32. No known model has a tenth of this.
 pub const MAX_COLUMNS: usize = 1 << 20;
 
 /// A borrowed `[out_features, in_features]` matrix of ternary weights in rows of whole I2_S blocks.

@@ -144,6 +144,15 @@ fn extreme_sums_do_not_saturate_or_wrap() {
 }
 
 #[test]
+fn many_rows_of_the_longest_columns_do_not_wrap() {
+    // More rows than any level forms dot products for.
+    let x = Input::new(170, 16384, |_| -128);
+    for byte in [0x00, 0xff] {
+        check(&x, &matrix(3, 16384, |_| byte), 3, "-128 at many rows");
+    }
+}
+
+#[test]
 fn a_code_3_acts_as_plus_two_everywhere() {
     let mut rng = Rng(3);
     for rows in [1, 4, 8, 20] {

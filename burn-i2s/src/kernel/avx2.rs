@@ -26,6 +26,7 @@ impl Level for Avx2 {
     const DOT_ROWS: usize = 2;
 
     fn panel_from(_blocks: usize) -> usize {
+        // Measured at 640 to 3072 columns: panels win from 4 rows on.
         4
     }
 

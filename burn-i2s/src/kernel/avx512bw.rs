@@ -8,7 +8,7 @@ use super::panel::{
     self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
 };
 use crate::isa::Avx512Bw;
-use crate::layout::{BLOCK, BLOCK_BYTES};
+use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
 /// Weight rows whose dot products are formed together.
@@ -22,6 +22,7 @@ impl Level for Avx512Bw {
     const DOT_ROWS: usize = 5;
 
     fn panel_from(_blocks: usize) -> usize {
+        // Measured at 640 to 3072 columns: the lines cross between 4 and 8 rows.
         6
     }
 

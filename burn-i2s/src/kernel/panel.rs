@@ -62,8 +62,7 @@ pub(super) trait Level: Copy {
     /// the last one, and nobody reads their sums.
     fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
 
-    /// Sums over a staged panel, one activation row each. `rows` is what
-    /// [`Level::stage`] was told.
+    /// Sums over a staged panel, a row of them for each activation row. `rows` is what [`Level::stage`] was told.
     fn tile(
         self,
         rows: usize,

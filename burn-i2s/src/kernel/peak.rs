@@ -5,6 +5,7 @@ use crate::isa::Isa;
 /// Runs `rounds` rounds of the level's int8 multiply-add on registers and returns how many products that were.
 ///
 /// `None` for levels without a vector multiply-add of their own.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "there is nothing to run"))]
 pub(crate) fn spin(isa: Isa, rounds: u64) -> Option<u64> {
     match isa {
         Isa::Scalar => None,
