@@ -258,7 +258,7 @@ multiversion!(
     fn multiply(x: &[f32], cols: usize, depth: Range<usize>, panel: &[f32], sums: &mut [f32]) {
         avx512: multiply_body::<6, 4>,
         avx2: multiply_body::<6, 1>,
-        scalar: multiply_body::<2, 1>,
+        scalar: multiply_body::<6, 1>,
     }
 );
 

@@ -38,7 +38,7 @@ multiversion!(
     fn chains(factor: f32, term: f32, rounds: usize) -> usize {
         avx512: chains_body::<6, 4>,
         avx2: chains_body::<6, 1>,
-        scalar: chains_body::<2, 1>,
+        scalar: chains_body::<6, 1>,
     }
 );
 

@@ -303,7 +303,7 @@ multiversion!(
     fn score(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
         avx512: score_body::<6, 4>,
         avx2: score_body::<6, 1>,
-        scalar: score_body::<2, 1>,
+        scalar: score_body::<6, 1>,
     }
 );
 multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
@@ -311,7 +311,7 @@ multiversion!(
     fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize) {
         avx512: weigh_body::<6, 4>,
         avx2: weigh_body::<6, 1>,
-        scalar: weigh_body::<2, 1>,
+        scalar: weigh_body::<6, 1>,
     }
 );
 multiversion!(fn finish(tile: &mut Tile<'_>) = finish_body);
