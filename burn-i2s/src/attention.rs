@@ -8,13 +8,15 @@
 //! in the text's own positions; a score is one fused chain over the head dimension; an output is one fused chain over
 //! the keys of a block; and a masked key adds exactly zero.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::isa::Isa;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
 use crate::lanes::LANES;
-use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, run_tile};
+use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, packed_len, run_tile};
 use crate::threads::{units_per_job, with_scratch};
 
 /// Query rows (tokens times stacked heads) that a tile aims for.
@@ -57,7 +59,8 @@ impl AttentionShape {
 ///
 /// `q` and `out` are `[tokens, num_heads * head_dim]`, `k` and `v` `[tokens, num_kv_heads * head_dim]`; text `i` is the
 /// tokens `offsets[i]..offsets[i + 1]`. Query head `h` uses key/value head `h / (num_heads / num_kv_heads)`. With a
-/// window of 0 nothing is visible, and the output is 0. Scratch memory is about that of `k` and `v` again.
+/// window of 0 nothing is visible, and the output is 0. Scratch memory is that of `k` and `v` again, the keys of each text
+/// rounded up to 16.
 ///
 /// # Panics
 /// When the shapes do not fit together, or `offsets` is not ascending from 0 to the number of tokens.
@@ -83,97 +86,107 @@ pub fn attention(
         return;
     }
 
-    // Keys and values of each (text, head), repacked into whole blocks.
-    let padded_dim = head_dim.next_multiple_of(LANES);
-    let block_len = BLOCK * (head_dim + padded_dim);
     let texts: Vec<(usize, usize)> = offsets.windows(2).map(|text| (text[0], text[1])).collect();
-    let blocks: Vec<(usize, usize, usize)> = texts
-        .iter()
-        .flat_map(|&(start, end)| {
-            (0..num_kv_heads)
-                .flat_map(move |head| (start..end).step_by(BLOCK).map(move |at| (at, end.min(at + BLOCK), head)))
-        })
-        .collect();
-    // First block of each text; its heads follow each other.
-    let mut first_block = Vec::with_capacity(texts.len());
-    let mut count = 0;
-    for (start, end) in &texts {
-        first_block.push(count);
-        count += num_kv_heads * (end - start).div_ceil(BLOCK);
-    }
-
-    with_scratch(blocks.len() * block_len, |packed| {
-        let pack = |(packed, &(start, end, head)): (&mut [f32], &(usize, usize, usize))| {
-            let (keys, values) = packed.split_at_mut(BLOCK * head_dim);
-            pack_block(isa, k, v, kv_width, head * head_dim..(head + 1) * head_dim, start..end, keys, values);
-        };
-        let job = units_per_job(blocks.len(), block_len);
+    let (blocks, scratch_len) = blocks_of(&texts, num_kv_heads, head_dim);
+    with_scratch(scratch_len, |scratch| {
+        let width = kv_width;
+        let pack = |(packed, block): (&mut [f32], &Block)| pack_block(isa, (k, v), width, head_dim, block, packed);
+        let mut rest = &mut *scratch;
+        let pieces = blocks.iter().map(|block| {
+            let len = packed_len(block.tokens.len(), head_dim);
+            (rest.split_off_mut(..len).expect("the scratch holds all blocks"), block)
+        });
+        let job = units_per_job(blocks.len(), scratch_len / blocks.len());
         if job >= blocks.len() {
-            packed.chunks_exact_mut(block_len).zip(&blocks).for_each(pack);
+            pieces.for_each(pack);
         } else {
-            packed.par_chunks_exact_mut(block_len).zip(&blocks).with_min_len(job).for_each(pack);
+            pieces.collect::<Vec<_>>().into_par_iter().with_min_len(job).for_each(pack);
         }
-        let packed = &*packed;
-
-        // Tiles: a grid of (tokens of a text) x (key/value head).
-        let tile_tokens = (TILE_ROWS / shape.group()).max(1);
-        let mut cuts = vec![0];
-        let mut owners = Vec::new();
-        for (text, &(start, end)) in texts.iter().enumerate() {
-            for at in (start..end).step_by(tile_tokens) {
-                cuts.push(end.min(at + tile_tokens));
-                owners.push((text, at - start));
-            }
-        }
-        let head_cuts: Vec<usize> = (0..=num_kv_heads).map(|head| head * shape.group() * head_dim).collect();
-        let tiles = split_grid(out, q_width, &cuts, &head_cuts);
-        let mut cost = 0;
-        let jobs: Vec<Job<'_>> = tiles
-            .into_iter()
-            .enumerate()
-            .map(|(i, out)| {
-                let (text, position) = owners[i / num_kv_heads];
-                let (start, end) = texts[text];
-                let head = i % num_kv_heads;
-                let text_blocks = (end - start).div_ceil(BLOCK);
-                let first = (first_block[text] + head * text_blocks) * block_len;
-                let packed = &packed[first..first + text_blocks * block_len];
-                let job = Job { start, length: end - start, position, head, packed, out };
-                cost += job.cost(shape);
-                job
-            })
-            .collect();
-        let job = units_per_job(jobs.len(), cost / jobs.len());
-        let run = |job: Job<'_>| job.run(isa, q, q_width, shape);
-        if job >= jobs.len() {
-            jobs.into_iter().for_each(run);
-        } else {
-            jobs.into_par_iter().with_min_len(job).for_each(run);
-        }
+        run_tiles(isa, q, scratch, shape, &texts, out);
     });
 }
 
-/// Copies one head of the tokens `tokens`: keys transposed into `[head_dim, 64]`, values into `[64, padded]`.
-#[expect(clippy::too_many_arguments, reason = "two inputs, two outputs and where in them")]
+/// Some tokens of a text, at most 64, and a key/value head.
+struct Block {
+    tokens: Range<usize>,
+    head: usize,
+}
+
+/// All blocks in the order they are packed in (by text, then head, then token), and the floats they take.
+fn blocks_of(texts: &[(usize, usize)], num_kv_heads: usize, head_dim: usize) -> (Vec<Block>, usize) {
+    let mut blocks = Vec::new();
+    for &(start, end) in texts {
+        for head in 0..num_kv_heads {
+            let starts = (start..end).step_by(BLOCK);
+            blocks.extend(starts.map(|at| Block { tokens: at..end.min(at + BLOCK), head }));
+        }
+    }
+    let len = blocks.iter().map(|block| packed_len(block.tokens.len(), head_dim)).sum();
+    (blocks, len)
+}
+
+/// Floats that one head of a text of `length` tokens takes.
+fn packed_text_len(length: usize, head_dim: usize) -> usize {
+    length / BLOCK * packed_len(BLOCK, head_dim) + packed_len(length % BLOCK, head_dim)
+}
+
+/// Packs a block's keys and values (see [`packed_len`]), which are `[tokens, width]`.
 fn pack_block(
     isa: Isa,
-    k: &[f32],
-    v: &[f32],
+    (k, v): (&[f32], &[f32]),
     width: usize,
-    head: std::ops::Range<usize>,
-    tokens: std::ops::Range<usize>,
-    keys: &mut [f32],
-    values: &mut [f32],
+    head_dim: usize,
+    Block { tokens, head }: &Block,
+    packed: &mut [f32],
 ) {
-    // A last block's missing keys keep what the scratch held: their scores are computed and then masked.
-    let source =
-        Rows { values: &k[tokens.start * width + head.start..], rows: tokens.len(), cols: head.len(), stride: width };
-    transpose(isa, source, keys, BLOCK);
-    let padded = values.len() / BLOCK;
-    for (token, value) in tokens.zip(values.chunks_exact_mut(padded)) {
-        let (used, padding) = value.split_at_mut(head.len());
-        used.copy_from_slice(&v[token * width..][head.clone()]);
+    let (count, first) = (tokens.len(), head * head_dim);
+    let stride = count.next_multiple_of(LANES);
+    let (keys, values) = packed.split_at_mut(head_dim * stride);
+    // Columns beyond the last key keep what the scratch held: their scores are computed and then masked.
+    let source = Rows { values: &k[tokens.start * width + first..], rows: count, cols: head_dim, stride: width };
+    transpose(isa, source, keys, stride);
+    for (token, value) in tokens.clone().zip(values.chunks_exact_mut(head_dim.next_multiple_of(LANES))) {
+        let (used, padding) = value.split_at_mut(head_dim);
+        used.copy_from_slice(&v[token * width + first..][..head_dim]);
         padding.fill(0.0);
+    }
+}
+
+/// Cuts the output into tiles, a grid of (some tokens of a text) x (key/value head), and computes them.
+fn run_tiles(isa: Isa, q: &[f32], packed: &[f32], shape: &AttentionShape, texts: &[(usize, usize)], out: &mut [f32]) {
+    let q_width = shape.num_heads * shape.head_dim;
+    let tile_tokens = (TILE_ROWS / shape.group()).max(1);
+    let mut cuts = vec![0];
+    // For each row of tiles: its text, its first position, and where the text's first head is packed.
+    let mut owners = Vec::new();
+    let mut text_packed = 0;
+    for &(start, end) in texts {
+        for at in (start..end).step_by(tile_tokens) {
+            cuts.push(end.min(at + tile_tokens));
+            owners.push((start, end - start, at - start, text_packed));
+        }
+        text_packed += shape.num_kv_heads * packed_text_len(end - start, shape.head_dim);
+    }
+    let head_cuts: Vec<usize> = (0..=shape.num_kv_heads).map(|head| head * shape.group() * shape.head_dim).collect();
+    let tiles = split_grid(out, q_width, &cuts, &head_cuts);
+    let jobs: Vec<Job<'_>> = tiles
+        .into_iter()
+        .enumerate()
+        .map(|(i, out)| {
+            let (start, length, position, text_packed) = owners[i / shape.num_kv_heads];
+            let head = i % shape.num_kv_heads;
+            let len = packed_text_len(length, shape.head_dim);
+            let packed = &packed[text_packed + head * len..][..len];
+            Job { start, length, position, head, packed, out }
+        })
+        .collect();
+    let cost = jobs.iter().fold(0usize, |cost, job| cost.saturating_add(job.cost(shape)));
+    let job = units_per_job(jobs.len(), cost / jobs.len());
+    let run = |job: Job<'_>| job.run(isa, q, q_width, shape);
+    if job >= jobs.len() {
+        jobs.into_iter().for_each(run);
+    } else {
+        jobs.into_par_iter().with_min_len(job).for_each(run);
     }
 }
 
@@ -186,14 +199,14 @@ struct Job<'a> {
     position: usize,
     /// The key/value head.
     head: usize,
-    /// That head's blocks of the text.
+    /// That head's blocks of the text, packed.
     packed: &'a [f32],
     out: RectMut<'a>,
 }
 
 impl Job<'_> {
     /// The blocks that hold a key some query of the tile sees.
-    fn blocks(&self, shape: &AttentionShape) -> std::ops::Range<usize> {
+    fn blocks(&self, shape: &AttentionShape) -> Range<usize> {
         let start = shape.visible(self.position, self.length).start;
         let end = shape.visible(self.position + self.out.rows() - 1, self.length).end;
         start / BLOCK..end.div_ceil(BLOCK)
@@ -201,7 +214,8 @@ impl Job<'_> {
 
     /// Work in streaming elements; about 8 products are one.
     fn cost(&self, shape: &AttentionShape) -> usize {
-        self.out.rows() * shape.group() * self.blocks(shape).len() * BLOCK * shape.head_dim / 4
+        let rows = self.out.rows() * shape.group();
+        rows.saturating_mul(self.blocks(shape).len() * BLOCK).saturating_mul(shape.head_dim) / 4
     }
 
     fn run(mut self, isa: Isa, q: &[f32], q_width: usize, shape: &AttentionShape) {
@@ -219,7 +233,7 @@ impl Job<'_> {
                 let query = &q[(self.start + self.position + token) * q_width + head * dim..][..dim];
                 fill_query(isa, &mut tile, row, query, shape.scale);
             }
-            run_tile(isa, &mut tile, self.packed, blocks);
+            run_tile(isa, &mut tile, self.packed, self.length, blocks);
             for row in 0..tokens * group {
                 let result = &tile.outputs[row * padded_dim..][..dim];
                 self.out.row_mut(row / group)[row % group * dim..][..dim].copy_from_slice(result);

@@ -10,6 +10,8 @@
 //!     k=1  | w0 w1 w2 ...... w63 |     row 1 | x10 x11 x12 ..
 //! ```
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::ggml::GgmlType;
@@ -27,8 +29,12 @@ const WIDTH: usize = 64;
 /// Groups of lanes per panel row.
 const GROUPS: usize = WIDTH / LANES;
 
-/// Values of `k` per panel: 32 KiB, which stay in the L1 cache for a pass over the rows of `x`.
-const DEPTH: usize = 256;
+/// Values of `k` per panel for a few rows of `x`: 32 KiB, which stay in the L1 cache. For many rows it is twice that: a
+/// panel from the L2 cache is fast enough, and sums are loaded and stored half as often.
+const DEPTH: usize = 128;
+
+/// From so many rows of `x` on, panels are twice as deep.
+const MANY_ROWS: usize = 256;
 
 /// Floats between two decoded rows beyond their values: rows a power of two apart would compete for cache lines.
 const ROW_GAP: usize = 16;
@@ -168,10 +174,14 @@ fn multiply_panel<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &W, firs
     if out.rows() == 0 {
         return;
     }
-    let width = out.row_mut(0).len();
+    let (rows, width) = (out.rows(), out.row_mut(0).len());
+    let max_depth = if rows < MANY_ROWS { DEPTH } else { 2 * DEPTH };
     let stride = cols + ROW_GAP;
-    with_scratch(DEPTH * WIDTH + WIDTH * stride, |scratch| {
-        let (panel, decoded) = scratch.split_at_mut(DEPTH * WIDTH);
+    with_scratch(WIDTH * (rows + max_depth + stride), |scratch| {
+        // Sums are collected here, not in `out`, whose rows are often a power of two apart.
+        let (sums, rest) = scratch.split_at_mut(rows * WIDTH);
+        let (panel, decoded) = rest.split_at_mut(max_depth * WIDTH);
+        sums.fill(0.0);
         for (i, row) in decoded.chunks_exact_mut(stride).take(width).enumerate() {
             weights.decode(isa, first + i, &mut row[..cols]);
         }
@@ -179,91 +189,76 @@ fn multiply_panel<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &W, firs
             // The columns beyond the last output are computed too; zeros keep stale values from slowing that down.
             panel.fill(0.0);
         }
-        for depth in (0..cols).step_by(DEPTH) {
-            let end = cols.min(depth + DEPTH);
-            let source = Rows { values: &decoded[depth..], rows: width, cols: end - depth, stride };
+        for start in (0..cols).step_by(max_depth) {
+            let end = cols.min(start + max_depth);
+            let source = Rows { values: &decoded[start..], rows: width, cols: end - start, stride };
             transpose(isa, source, panel, WIDTH);
-            multiply(isa, x, cols, (depth, end), &panel[..(end - depth) * WIDTH], &mut out);
+            multiply(isa, x, cols, start..end, &panel[..(end - start) * WIDTH], sums);
+        }
+        for (row, sums) in sums.chunks_exact(WIDTH).enumerate() {
+            out.row_mut(row).copy_from_slice(&sums[..width]);
         }
     });
 }
 
-/// Adds the products of `x[..][depth.0..depth.1]` and the panel's rows for them to `out`; starts `out` at depth 0.
+/// Adds the products of columns `depth` of `x` and the panel's rows for them to `sums`, `[rows of x, 64]`.
 #[inline(always)]
 fn multiply_body<const M: usize, const N: usize>(
     x: &[f32],
     cols: usize,
-    depth: (usize, usize),
+    depth: Range<usize>,
     panel: &[f32],
-    out: &mut RectMut<'_>,
+    sums: &mut [f32],
 ) {
     let panel = Panel { groups: panel.as_chunks::<LANES>().0, stride: GROUPS };
-    let rows = out.rows();
-    let mut row = 0;
-    while row + M <= rows {
-        multiply_rows::<M, N>(x, cols, depth, panel, row, out);
-        row += M;
+    let mut x = x.chunks_exact(cols).map(|row| &row[depth.clone()]);
+    let (tiles, rest) = sums.as_chunks_mut::<LANES>().0.as_chunks_mut::<GROUPS>().0.as_chunks_mut::<M>();
+    for sums in tiles {
+        multiply_rows::<M, N>(&mut x, panel, sums);
     }
-    match rows - row {
-        0 => {}
-        1 => multiply_rows::<1, N>(x, cols, depth, panel, row, out),
-        2 => multiply_rows::<2, N>(x, cols, depth, panel, row, out),
-        3 => multiply_rows::<3, N>(x, cols, depth, panel, row, out),
-        4 => multiply_rows::<4, N>(x, cols, depth, panel, row, out),
-        _ => multiply_rows::<5, N>(x, cols, depth, panel, row, out),
+    // At most M - 1 more, in one tile of their number: fewer rows hide less of an addition's latency.
+    if let Ok(sums) = <&mut [_; 5]>::try_from(&mut *rest) {
+        multiply_rows::<5, N>(&mut x, panel, sums);
+    } else if let Ok(sums) = <&mut [_; 4]>::try_from(&mut *rest) {
+        multiply_rows::<4, N>(&mut x, panel, sums);
+    } else if let Ok(sums) = <&mut [_; 3]>::try_from(&mut *rest) {
+        multiply_rows::<3, N>(&mut x, panel, sums);
+    } else if let Ok(sums) = <&mut [_; 2]>::try_from(&mut *rest) {
+        multiply_rows::<2, N>(&mut x, panel, sums);
+    } else if let Ok(sums) = <&mut [_; 1]>::try_from(rest) {
+        multiply_rows::<1, N>(&mut x, panel, sums);
     }
 }
 
-/// `M` rows from `row` on.
+/// The next `M` rows of `x`.
 #[inline(always)]
-fn multiply_rows<const M: usize, const N: usize>(
-    x: &[f32],
-    cols: usize,
-    depth: (usize, usize),
+fn multiply_rows<'a, const M: usize, const N: usize>(
+    x: &mut impl Iterator<Item = &'a [f32]>,
     panel: Panel<'_>,
-    row: usize,
-    out: &mut RectMut<'_>,
+    sums: &mut [[[f32; LANES]; GROUPS]; M],
 ) {
-    let left: [&[f32]; M] = std::array::from_fn(|i| &x[(row + i) * cols..][depth.0..depth.1]);
+    let left: [&[f32]; M] = std::array::from_fn(|_| x.next().expect("one row of x per row of sums"));
     for column in (0..GROUPS).step_by(N) {
-        let mut sums = [[[0.0; LANES]; N]; M];
-        if depth.0 > 0 {
-            for (i, sums) in sums.iter_mut().enumerate() {
-                match groups_mut::<N>(out.row_mut(row + i), column) {
-                    Ok(groups) => *sums = *groups,
-                    Err(rest) => sums.as_flattened_mut()[..rest.len()].copy_from_slice(rest),
-                }
-            }
-        }
-        let sums = tile::<M, N>(sums, &left, panel, column);
+        let mut tile_sums = [[[0.0; LANES]; N]; M];
         for i in 0..M {
-            match groups_mut::<N>(out.row_mut(row + i), column) {
-                Ok(groups) => *groups = sums[i],
-                Err(rest) => {
-                    // A copy, so that only this rare case needs the sums in memory.
-                    let sums = sums;
-                    rest.copy_from_slice(&sums[i].as_flattened()[..rest.len()]);
-                }
+            for j in 0..N {
+                tile_sums[i][j] = sums[i][column + j];
+            }
+        }
+        let tile_sums = tile::<M, N>(tile_sums, &left, panel, column);
+        for i in 0..M {
+            for j in 0..N {
+                sums[i][column + j] = tile_sums[i][j];
             }
         }
     }
-}
-
-/// The `N` groups of an output row from group `column` on, or what there is of them.
-#[inline(always)]
-fn groups_mut<const N: usize>(row: &mut [f32], column: usize) -> Result<&mut [[f32; LANES]; N], &mut [f32]> {
-    let rest = row.get_mut(column * LANES..).unwrap_or_default();
-    if rest.len() < N * LANES {
-        return Err(rest);
-    }
-    Ok(rest.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>().expect("there are N groups"))
 }
 
 multiversion!(
-    fn multiply(x: &[f32], cols: usize, depth: (usize, usize), panel: &[f32], out: &mut RectMut<'_>) {
+    fn multiply(x: &[f32], cols: usize, depth: Range<usize>, panel: &[f32], sums: &mut [f32]) {
         avx512: multiply_body::<6, 4>,
         avx2: multiply_body::<6, 1>,
-        scalar: multiply_body::<2, 1>,
+        scalar: multiply_body::<6, 1>,
     }
 );
 

@@ -17,6 +17,7 @@ pub fn fma_peak(isa: Isa, rounds: usize) -> f64 {
 
 /// `M * N` independent groups of chains, enough to cover the latency of the instruction and few enough for the registers.
 /// Nested as in [`tile`](crate::lanes::tile), which the compiler is known to keep in registers.
+#[expect(clippy::needless_range_loop, reason = "the shape of `tile`")]
 #[inline(always)]
 fn chains_body<const M: usize, const N: usize>(factor: f32, term: f32, rounds: usize) -> usize {
     let mut sums = [[[0.0f32; LANES]; N]; M];
@@ -37,7 +38,7 @@ multiversion!(
     fn chains(factor: f32, term: f32, rounds: usize) -> usize {
         avx512: chains_body::<6, 4>,
         avx2: chains_body::<6, 1>,
-        scalar: chains_body::<2, 1>,
+        scalar: chains_body::<6, 1>,
     }
 );
 

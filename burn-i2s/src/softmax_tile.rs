@@ -10,9 +10,6 @@ use crate::math::exp;
 /// Keys per block.
 pub(crate) const BLOCK: usize = 64;
 
-/// Groups of lanes per block.
-const GROUPS: usize = BLOCK / LANES;
-
 /// Below every score. Finite, so that a row that has seen no key yet is rescaled by `exp(0) = 1`, never by a NaN.
 const LOWEST: f32 = f32::MIN;
 
@@ -108,13 +105,20 @@ macro_rules! for_columns {
     }};
 }
 
-/// Runs the tile over `blocks` of `packed`, each `[dim, 64]` keys followed by `[64, dim rounded up]` values, and divides
-/// its outputs by their sums. The number of rows must be a multiple of 6.
-pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], blocks: Range<usize>) {
-    let block_len = BLOCK * (t.dim + t.dim.next_multiple_of(LANES));
+/// Floats of one packed block of up to 64 keys: keys transposed into `[dim, keys rounded up to 16]`, then values in
+/// `[keys, dim rounded up to 16]`.
+pub(crate) fn packed_len(keys: usize, dim: usize) -> usize {
+    dim * keys.next_multiple_of(LANES) + keys * dim.next_multiple_of(LANES)
+}
+
+/// Runs the tile over `blocks` of one head's keys and values of a text of `length` tokens, `packed` block after block,
+/// and divides its outputs by their sums. The number of rows must be a multiple of 6.
+pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize, blocks: Range<usize>) {
     for block in blocks {
         let base = block * BLOCK;
-        let (keys, values) = packed[block * block_len..][..block_len].split_at(BLOCK * t.dim);
+        let count = BLOCK.min(length - base);
+        let packed = &packed[block * packed_len(BLOCK, t.dim)..][..packed_len(count, t.dim)];
+        let (keys, values) = packed.split_at(t.dim * count.next_multiple_of(LANES));
         // Three functions, not one: each needs the registers for itself.
         score(isa, t, keys, base);
         exponentiate(isa, t, base);
@@ -146,7 +150,8 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
         return;
     }
     let left: [&[f32]; M] = std::array::from_fn(|i| &t.queries[(first + i) * t.dim..][..t.dim]);
-    let panel = Panel { groups: keys.as_chunks::<LANES>().0, stride: GROUPS };
+    let groups = keys.as_chunks::<LANES>().0;
+    let panel = Panel { groups, stride: groups.len() / t.dim };
     let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
         let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
@@ -298,7 +303,7 @@ multiversion!(
     fn score(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
         avx512: score_body::<6, 4>,
         avx2: score_body::<6, 1>,
-        scalar: score_body::<2, 1>,
+        scalar: score_body::<6, 1>,
     }
 );
 multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
@@ -306,7 +311,7 @@ multiversion!(
     fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize) {
         avx512: weigh_body::<6, 4>,
         avx2: weigh_body::<6, 1>,
-        scalar: weigh_body::<2, 1>,
+        scalar: weigh_body::<6, 1>,
     }
 );
 multiversion!(fn finish(tile: &mut Tile<'_>) = finish_body);
