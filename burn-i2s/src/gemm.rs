@@ -1,0 +1,215 @@
+//! The ternary product: int8 activations times packed ternary weights, exact in the integers.
+//!
+//! An output is `(sum as f32 * weight_scale) / scale`, where `sum` is the exact sum of activation code times weight,
+//! `weight_scale` the matrix's and `scale` the activation row's. The order of the two float operations is part of the
+//! definition, so every [`Isa`] level and every number of threads gives the same bits.
+
+use crate::error::TernaryError;
+use crate::isa::Isa;
+use crate::kernel::output::Rect;
+use crate::kernel::{self, Job, Output, Rows};
+use crate::layout::{self, BLOCK};
+use crate::matrix::{MAX_COLUMNS, TernaryMatrix};
+use rayon::prelude::*;
+
+/// Products of one weight and one activation that are worth a thread of their own: some 10 us of work for one core,
+/// several times what waking a sleeping thread costs.
+const PRODUCTS_PER_THREAD: usize = 1 << 22;
+
+/// Activation rows below which a weight costs as much as with this many: unpacking and memory then set the pace.
+const ROWS_THAT_PAY: usize = 4;
+
+/// Pieces of work for each thread, so that threads that are held up can leave some to others.
+const JOBS_PER_THREAD: usize = 4;
+
+/// The fewest activation rows of a job, unless there are fewer; staging the weights is then a small part of it.
+const ROWS_PER_JOB: usize = 64;
+
+/// Borrowed rows of int8 activations.
+///
+/// Row `m` stands for the values `code / scales[m]`: it was multiplied with `scales[m]`, 127 over its largest
+/// magnitude, and rounded.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations<'a> {
+    codes: &'a [[i8; BLOCK]],
+    sums: &'a [i32],
+    scales: &'a [f32],
+    cols: usize,
+}
+
+impl<'a> Activations<'a> {
+    /// Views `codes` as `sums.len()` rows of `cols` codes, each padded with zeros to [`Activations::stride`] codes.
+    ///
+    /// `sums` must be the sums of each row's codes and `scales` what each row was multiplied with. They are taken at
+    /// their word: other values give other outputs, the same on every level.
+    ///
+    /// # Errors
+    /// When `cols` is zero or above [`MAX_COLUMNS`], or `codes` or `scales` do not have the length that goes with it.
+    pub fn new(codes: &'a [i8], sums: &'a [i32], scales: &'a [f32], cols: usize) -> Result<Self, TernaryError> {
+        let rows = sums.len();
+        if cols == 0 {
+            return Err(TernaryError::Empty { out_features: rows, in_features: 0 });
+        }
+        if cols > MAX_COLUMNS {
+            return Err(TernaryError::TooManyColumns { limit: MAX_COLUMNS, found: cols });
+        }
+        let stride = layout::blocks_per_row(cols) * BLOCK;
+        for (what, expected, found) in
+            [("codes", rows.saturating_mul(stride), codes.len()), ("scales", rows, scales.len())]
+        {
+            if found != expected {
+                return Err(TernaryError::ActivationLength { what, rows, stride, expected, found });
+            }
+        }
+        Ok(Self { codes: codes.as_chunks().0, sums, scales, cols })
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Columns, without padding.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Codes of a row with its padding: `cols` rounded up to whole blocks.
+    pub fn stride(&self) -> usize {
+        self.blocks_per_row() * BLOCK
+    }
+
+    fn blocks_per_row(&self) -> usize {
+        layout::blocks_per_row(self.cols)
+    }
+}
+
+/// One product of [`ternary_gemm_many`].
+#[derive(Debug)]
+pub struct Product<'a> {
+    /// `[rows, in_features]`.
+    pub x: Activations<'a>,
+    /// `[out_features, in_features]`.
+    pub w: TernaryMatrix<'a>,
+    /// `[rows, out_features]`, row-major; every value is written.
+    pub out: &'a mut [f32],
+}
+
+/// Writes `x` times the transpose of `w` to `out`, `[rows, out_features]` row-major.
+///
+/// Runs on rayon's current pool when there is enough work.
+///
+/// # Errors
+/// When the columns of `x` and `w` differ or `out` has another length; `out` is then untouched.
+pub fn ternary_gemm(isa: Isa, x: &Activations<'_>, w: &TernaryMatrix<'_>, out: &mut [f32]) -> Result<(), TernaryError> {
+    run(isa, [(*x, *w, out)])
+}
+
+/// [`ternary_gemm`] of several products in one parallel region.
+///
+/// # Errors
+/// As [`ternary_gemm`], before any output is written.
+pub fn ternary_gemm_many(isa: Isa, products: &mut [Product<'_>]) -> Result<(), TernaryError> {
+    run(isa, products.iter_mut().map(|product| (product.x, product.w, &mut *product.out)))
+}
+
+/// Writes the exact sums of code times weight, without either scale, to `out`, `[rows, out_features]` row-major.
+///
+/// # Errors
+/// As [`ternary_gemm`].
+pub fn ternary_accumulate(
+    isa: Isa,
+    x: &Activations<'_>,
+    w: &TernaryMatrix<'_>,
+    out: &mut [i32],
+) -> Result<(), TernaryError> {
+    run(isa, [(*x, *w, out)])
+}
+
+/// Runs the int8 multiply-add of `isa` for `rounds` rounds on registers alone and returns how many products of two
+/// int8 values that made: timed, it is the limit that the rate of a product can be stated as a part of.
+///
+/// `None` for [`Isa::Scalar`], which has no such instruction.
+pub fn spin_multiply_add(isa: Isa, rounds: u64) -> Option<u64> {
+    kernel::peak::spin(isa, rounds)
+}
+
+fn run<'a, T: Output + 'a>(
+    isa: Isa,
+    products: impl IntoIterator<Item = (Activations<'a>, TernaryMatrix<'a>, &'a mut [T])>,
+) -> Result<(), TernaryError> {
+    let products: Vec<_> = products.into_iter().collect();
+    for (x, w, out) in &products {
+        check(x, w, out.len())?;
+    }
+    let cost = |x: &Activations<'_>, w: &TernaryMatrix<'_>| {
+        let products = w.blocks().len().saturating_mul(BLOCK);
+        if x.rows() == 0 { 0 } else { products.saturating_mul(x.rows().max(ROWS_THAT_PAY)) }
+    };
+    let total = products.iter().fold(0, |total: usize, (x, w, _)| total.saturating_add(cost(x, w)));
+    let threads = rayon::current_num_threads().min(total / PRODUCTS_PER_THREAD);
+    let mut jobs = Vec::new();
+    for (x, w, out) in products {
+        // Each product has its part of the pieces.
+        let pieces = if threads > 1 { cost(&x, &w).div_ceil(total / (threads * JOBS_PER_THREAD)) } else { 1 };
+        divide(isa, x, w, out, pieces, &mut jobs);
+    }
+    if threads > 1 {
+        jobs.into_par_iter().with_max_len(1).for_each(|job| kernel::run(isa, job));
+    } else {
+        jobs.into_iter().for_each(|job| kernel::run(isa, job));
+    }
+    Ok(())
+}
+
+fn check(x: &Activations<'_>, w: &TernaryMatrix<'_>, found: usize) -> Result<(), TernaryError> {
+    if x.cols() != w.in_features() {
+        return Err(TernaryError::Columns { expected: w.in_features(), found: x.cols() });
+    }
+    let (rows, out_features) = (x.rows(), w.out_features());
+    let expected = rows.checked_mul(out_features);
+    if expected != Some(found) {
+        return Err(TernaryError::OutputLength { rows, out_features, expected, found });
+    }
+    Ok(())
+}
+
+/// Divides a product into about `pieces` jobs: by weight rows, so that a weight is read by one thread, and by
+/// activation rows where there are too few weight rows.
+fn divide<'a, T: Output>(
+    isa: Isa,
+    x: Activations<'a>,
+    w: TernaryMatrix<'a>,
+    out: &'a mut [T],
+    pieces: usize,
+    jobs: &mut Vec<Job<'a, T>>,
+) {
+    let (rows, cols, blocks) = (x.rows(), w.out_features(), w.blocks_per_row());
+    if rows == 0 {
+        return;
+    }
+    let unit = kernel::column_unit(isa);
+    let units = cols.div_ceil(unit);
+    let col_pieces = pieces.clamp(1, units);
+    let cols_per_job = units.div_ceil(col_pieces) * unit;
+    let row_pieces = pieces.div_ceil(col_pieces).clamp(1, rows.div_ceil(ROWS_PER_JOB));
+    let rows_per_job = rows.div_ceil(row_pieces);
+    let mut right = Rect::new(out, rows, cols);
+    for col in (0..cols).step_by(cols_per_job) {
+        let (column, rest) = right.split_columns(cols_per_job.min(cols - col));
+        right = rest;
+        let mut below = column;
+        for row in (0..rows).step_by(rows_per_job) {
+            let count = rows_per_job.min(rows - row);
+            let (out, rest) = below.split_rows(count);
+            below = rest;
+            let x = Rows {
+                codes: &x.codes[row * blocks..][..count * blocks],
+                sums: &x.sums[row..][..count],
+                scales: &x.scales[row..][..count],
+            };
+            let weights = &w.blocks()[col * blocks..];
+            jobs.push(Job { x, blocks, weights, weight_scale: w.weight_scale(), out });
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! AVX-512 with the int8 dot product: `vpdpbusd` adds four products of code and activation to each 32-bit lane.
+
+use super::Output;
+use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::output::Rect;
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
+use crate::isa::Avx512Vnni;
+use crate::layout::BLOCK;
+use std::arch::x86_64::*;
+
+impl Level for Avx512Vnni {
+    const PANEL_COLS: usize = COLS;
+    // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
+    const PANEL_ROWS: usize = 5;
+    const DOT_ROWS: usize = 5;
+
+    fn panel_from(blocks: usize) -> usize {
+        (5 * blocks / 4).max(6)
+    }
+
+    fn panel_steps(_rows: usize, blocks: usize) -> usize {
+        blocks * STEPS * VECTORS
+    }
+
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
+    }
+
+    fn tile(
+        self,
+        _rows: usize,
+        x: &[&[[i8; BLOCK]]],
+        row_sums: &[i32],
+        panel: &[Step],
+        ahead: Ahead<'_>,
+        sums: &mut Sums,
+    ) {
+        let panel = avx512::blocks(panel);
+        // SAFETY: `self` proves AVX-512 with VNNI.
+        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
+            match ahead.lines {
+                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
+                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
+                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
+            }
+        })
+    }
+
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
+        // SAFETY: `self` proves AVX-512 with VNNI.
+        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
+            // Enough sums at once to keep the multipliers busy: an addition takes four cycles, two start in each.
+            if ROWS == 1 {
+                dots::<ROWS, 8>(x, row_sums, weights, cols, sums)
+            } else {
+                dots::<ROWS, 4>(x, row_sums, weights, cols, sums)
+            }
+        })
+    }
+
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { avx512::finish(sums, weight_scale, scales, out) }
+    }
+}
+
+/// `ROWS` activation rows by 64 weight rows. The accumulators start at the negated row sums, which turns the codes'
+/// offset of one into nothing to do at the end.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn tile<const ROWS: usize, const LINES: usize>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    panel: &[PanelBlock],
+    ahead: Ahead<'_>,
+    sums: &mut Sums,
+) {
+    let x = cut(x, panel.len());
+    let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+    for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
+        *acc = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
+    }
+    for (b, block) in panel.iter().enumerate() {
+        let x = each(&x, b);
+        for (t, step) in block.iter().enumerate() {
+            for line in 0..LINES {
+                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
+            }
+            plane::<0, ROWS>(&x, t, step, &mut acc);
+            plane::<1, ROWS>(&x, t, step, &mut acc);
+            plane::<2, ROWS>(&x, t, step, &mut acc);
+            plane::<3, ROWS>(&x, t, step, &mut acc);
+        }
+    }
+    for (acc, sums) in acc.iter().zip(sums) {
+        for (&acc, sums) in acc.iter().zip(sums.as_chunks_mut().0) {
+            avx512::store(acc, sums);
+        }
+    }
+}
+
+/// Adds one plane of a step: weights `32 * PLANE + 4 * t ..` of the block.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn plane<const PLANE: usize, const ROWS: usize>(
+    x: &[&[i8; BLOCK]; ROWS],
+    t: usize,
+    step: &[Step; VECTORS],
+    acc: &mut [[__m512i; VECTORS]; ROWS],
+) {
+    let mut weights = [_mm512_setzero_si512(); VECTORS];
+    for j in 0..VECTORS {
+        weights[j] = codes::<PLANE>(load(&step[j].0));
+    }
+    for row in 0..ROWS {
+        let x = _mm512_set1_epi32(dword(x[row], 32 * PLANE + 4 * t));
+        for j in 0..VECTORS {
+            acc[row][j] = _mm512_dpbusd_epi32(acc[row][j], weights[j], x);
+        }
+    }
+}
+
+/// Dot products of `ROWS` activation rows with `cols` packed rows, `DOTS` of them together, two blocks at a time.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn dots<const ROWS: usize, const DOTS: usize>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    weights: Packed<'_>,
+    cols: usize,
+    sums: &mut Sums,
+) {
+    let blocks = x[0].len();
+    let pairs = blocks / 2;
+    let x_pairs = cut(&panel::pairs(x), pairs);
+    for column in (0..cols).step_by(DOTS) {
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
+        for pair in 0..pairs {
+            let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
+                w[j] = load_pair(w_pair[j]);
+            }
+            dot_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_plane::<3, ROWS, DOTS>(x, w, &mut acc);
+        }
+        if blocks % 2 == 1 {
+            let x = each(x, blocks - 1);
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                w[j] = load_half(&packed[j][blocks - 1]);
+            }
+            dot_half_plane::<0, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<1, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<2, ROWS, DOTS>(x, w, &mut acc);
+            dot_half_plane::<3, ROWS, DOTS>(x, w, &mut acc);
+        }
+        for row in 0..ROWS {
+            let sums = &mut sums[row][column..];
+            for four in 0..DOTS / 4 {
+                // By index: an iterator over the accumulators would keep them in memory.
+                let acc = &acc[row];
+                let acc = [acc[4 * four], acc[4 * four + 1], acc[4 * four + 2], acc[4 * four + 3]];
+                avx512::store_lane_sums(acc, row_sums[row], &mut sums.as_chunks_mut().0[four]);
+            }
+        }
+    }
+}
+
+/// Adds one plane of two blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dot_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
+    x: [&[[i8; BLOCK]; 2]; ROWS],
+    packed: [__m512i; DOTS],
+    acc: &mut [[__m512i; DOTS]; ROWS],
+) {
+    let mut weights = [_mm512_setzero_si512(); DOTS];
+    for j in 0..DOTS {
+        weights[j] = codes::<PLANE>(packed[j]);
+    }
+    for row in 0..ROWS {
+        let x = load_plane(x[row], PLANE);
+        for j in 0..DOTS {
+            acc[row][j] = _mm512_dpbusd_epi32(acc[row][j], weights[j], x);
+        }
+    }
+}
+
+/// Adds one plane of a block in the lower half; the activations of the upper half are zero.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dot_half_plane<const PLANE: usize, const ROWS: usize, const DOTS: usize>(
+    x: [&[i8; BLOCK]; ROWS],
+    packed: [__m512i; DOTS],
+    acc: &mut [[__m512i; DOTS]; ROWS],
+) {
+    for row in 0..ROWS {
+        let x = load_half_plane(x[row], PLANE);
+        for j in 0..DOTS {
+            acc[row][j] = _mm512_dpbusd_epi32(acc[row][j], codes::<PLANE>(packed[j]), x);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! AVX-512 with byte and word operations: `vpmaddubsw` adds two products of code and activation to a 16-bit lane, which
+//! is widened once a block.
+
+use super::Output;
+use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::output::Rect;
+use super::panel::{
+    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
+};
+use crate::isa::Avx512Bw;
+use crate::layout::BLOCK;
+use std::arch::x86_64::*;
+
+/// Weight rows whose dot products are formed together.
+const DOTS: usize = 4;
+
+impl Level for Avx512Bw {
+    const PANEL_COLS: usize = COLS;
+    // 5 x 4 accumulators, 4 vectors of codes, a mask, a broadcast and a product are 27 of 32 registers; the totals, used
+    // once a block, live in memory.
+    const PANEL_ROWS: usize = 5;
+    const DOT_ROWS: usize = 5;
+
+    fn panel_from(_blocks: usize) -> usize {
+        6
+    }
+
+    fn panel_steps(_rows: usize, blocks: usize) -> usize {
+        blocks * STEPS * VECTORS
+    }
+
+    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
+    }
+
+    fn tile(
+        self,
+        _rows: usize,
+        x: &[&[[i8; BLOCK]]],
+        row_sums: &[i32],
+        panel: &[Step],
+        ahead: Ahead<'_>,
+        sums: &mut Sums,
+    ) {
+        let panel = avx512::blocks(panel);
+        // SAFETY: `self` proves AVX-512 with byte and word operations.
+        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
+            match ahead.lines {
+                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
+                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
+                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
+            }
+        })
+    }
+
+    fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
+        // SAFETY: `self` proves AVX-512 with byte and word operations.
+        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
+            dots::<ROWS>(x, row_sums, weights, cols, sums)
+        })
+    }
+
+    fn finish<T: Output>(self, sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { avx512::finish(sums, weight_scale, scales, out) }
+    }
+}
+
+/// `ROWS` activation rows by 64 weight rows. The totals start at the negated row sums, which turns the codes' offset of
+/// one into nothing to do at the end.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn tile<const ROWS: usize, const LINES: usize>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    panel: &[PanelBlock],
+    ahead: Ahead<'_>,
+    sums: &mut Sums,
+) {
+    let x = cut(x, panel.len());
+    let mut total = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
+        *total = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
+    }
+    for (b, block) in panel.iter().enumerate() {
+        let x = each(&x, b);
+        let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+        for (t, step) in block.iter().enumerate() {
+            for line in 0..LINES {
+                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
+            }
+            add(&x, 4 * t, plane::<0>(step), &mut acc);
+            add(&x, 32 + 4 * t, plane::<1>(step), &mut acc);
+            add(&x, 64 + 4 * t, plane::<2>(step), &mut acc);
+            add(&x, 96 + 4 * t, plane::<3>(step), &mut acc);
+        }
+        widen(&acc, &mut total);
+    }
+    finish_tile(&total, sums);
+}
+
+/// The codes of one plane of a step.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn plane<const PLANE: usize>(step: &[Step; VECTORS]) -> [__m512i; VECTORS] {
+    let mut weights = [_mm512_setzero_si512(); VECTORS];
+    for (weights, step) in weights.iter_mut().zip(step) {
+        *weights = codes::<PLANE>(load(&step.0));
+    }
+    weights
+}
+
+/// Adds the products of four activations of each row, from `at` in the block, to the 16-bit sums.
+///
+/// A 16-bit lane takes the products of two codes and activations at a time, at most `2 * 3 * 128 = 768` in magnitude
+/// for any codes and activations, 32 times in a block: at most 24576, which is below `2^15`. (Valid codes alone would
+/// allow 64 times, but then a code 3 could wrap here and not elsewhere.)
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn add<const ROWS: usize>(
+    x: &[&[i8; BLOCK]; ROWS],
+    at: usize,
+    weights: [__m512i; VECTORS],
+    acc: &mut [[__m512i; VECTORS]; ROWS],
+) {
+    for row in 0..ROWS {
+        let x = _mm512_set1_epi32(dword(x[row], at));
+        for j in 0..VECTORS {
+            acc[row][j] = _mm512_add_epi16(acc[row][j], _mm512_maddubs_epi16(weights[j], x));
+        }
+    }
+}
+
+/// Adds the 16-bit sums of a block to the 32-bit totals.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn widen<const ROWS: usize>(acc: &[[__m512i; VECTORS]; ROWS], total: &mut [[__m512i; VECTORS]; ROWS]) {
+    for row in 0..ROWS {
+        for j in 0..VECTORS {
+            let pairs = _mm512_madd_epi16(acc[row][j], _mm512_set1_epi16(1));
+            total[row][j] = _mm512_add_epi32(total[row][j], pairs);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn finish_tile<const ROWS: usize>(total: &[[__m512i; VECTORS]; ROWS], sums: &mut Sums) {
+    for (total, sums) in total.iter().zip(sums) {
+        for (&total, sums) in total.iter().zip(sums.as_chunks_mut().0) {
+            avx512::store(total, sums);
+        }
+    }
+}
+
+/// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn dots<const ROWS: usize>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    weights: Packed<'_>,
+    cols: usize,
+    sums: &mut Sums,
+) {
+    let blocks = x[0].len();
+    let pairs = blocks / 2;
+    let x_pairs = cut(&panel::pairs(x), pairs);
+    for column in (0..cols).step_by(DOTS) {
+        let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
+        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
+        for pair in 0..pairs {
+            let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));
+            let mut w = [_mm512_setzero_si512(); DOTS];
+            for j in 0..DOTS {
+                prefetch(packed[j], DOT_AHEAD + 64 * pair);
+                w[j] = load_pair(w_pair[j]);
+            }
+            for row in 0..ROWS {
+                let x = [load_plane(x[row], 0), load_plane(x[row], 1), load_plane(x[row], 2), load_plane(x[row], 3)];
+                for j in 0..DOTS {
+                    acc[row][j] = _mm512_add_epi32(acc[row][j], dot_block(w[j], x));
+                }
+            }
+        }
+        if blocks % 2 == 1 {
+            let x = each(x, blocks - 1);
+            for row in 0..ROWS {
+                // The upper halves of the activations are zero, so nothing is added there.
+                let x = x[row];
+                let x = [load_half_plane(x, 0), load_half_plane(x, 1), load_half_plane(x, 2), load_half_plane(x, 3)];
+                for j in 0..DOTS {
+                    acc[row][j] = _mm512_add_epi32(acc[row][j], dot_block(load_half(&packed[j][blocks - 1]), x));
+                }
+            }
+        }
+        for row in 0..ROWS {
+            avx512::store_lane_sums(acc[row], row_sums[row], &mut sums[row].as_chunks_mut().0[column / DOTS]);
+        }
+    }
+}
+
+/// The products of one vector of packed weights with its four planes of activations, in 32-bit lanes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn dot_block(packed: __m512i, x: [__m512i; 4]) -> __m512i {
+    // Four pair sums in a 16-bit lane: at most 4 * 768 (see `add`).
+    let low = _mm512_add_epi16(
+        _mm512_maddubs_epi16(codes::<0>(packed), x[0]),
+        _mm512_maddubs_epi16(codes::<1>(packed), x[1]),
+    );
+    let high = _mm512_add_epi16(
+        _mm512_maddubs_epi16(codes::<2>(packed), x[2]),
+        _mm512_maddubs_epi16(codes::<3>(packed), x[3]),
+    );
+    _mm512_madd_epi16(_mm512_add_epi16(low, high), _mm512_set1_epi16(1))
+}
