@@ -1,0 +1,157 @@
+//! What can be wrong with a tokenizer, or with a text given to one.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::TokenType;
+
+/// Why a tokenizer was refused, or could not encode a text.
+///
+/// Strings that come from a file are shown quoted and escaped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// `tokenizer.json` is not valid, or its pipeline failed on a text.
+    #[error("tokenizer.json: {source}")]
+    Library {
+        /// What the `tokenizers` library says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The GGUF metadata could not be read.
+    #[error(transparent)]
+    Gguf(#[from] crate::gguf::GgufError),
+    /// A key that the vocabulary cannot do without is absent.
+    #[error("{key:?} is missing")]
+    MissingKey {
+        /// The metadata key.
+        key: &'static str,
+    },
+    /// A key has a value that would need something that is not implemented.
+    #[error("{key:?} = {found} is not supported (supported: {supported})")]
+    Unsupported {
+        /// The metadata key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// The values that are.
+        supported: &'static str,
+    },
+    /// Two arrays that run in parallel differ in length.
+    #[error("{key:?} has {found} entries, there are {expected} tokens")]
+    Length {
+        /// The metadata key.
+        key: &'static str,
+        /// The number of tokens.
+        expected: usize,
+        /// The length of the array.
+        found: usize,
+    },
+    /// A special token's id is not the id of a token.
+    #[error("{key:?} = {id}, there are {tokens} tokens")]
+    IdOutOfRange {
+        /// The metadata key.
+        key: &'static str,
+        /// Its value.
+        id: u32,
+        /// The number of tokens.
+        tokens: usize,
+    },
+    /// A token type that has no meaning.
+    #[error("token {id} has type {found}, not 1 to {}", TokenType::Byte as i32)]
+    TokenType {
+        /// The token.
+        id: usize,
+        /// Its type.
+        found: i32,
+    },
+    /// A score that cannot be ordered.
+    #[error("token {id} has score {found}, which is not finite")]
+    Score {
+        /// The token.
+        id: usize,
+        /// Its score.
+        found: f32,
+    },
+    /// Too many tokens, or too many bytes of them.
+    #[error("the vocabulary has {tokens} or more tokens or more than 4 GiB of text, the limit is {limit} tokens")]
+    VocabularyTooLarge {
+        /// Tokens read until then.
+        tokens: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A token string is too long.
+    #[error("token {id} is {bytes} bytes long, the limit is {limit}")]
+    TokenTooLong {
+        /// The token.
+        id: usize,
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The added tokens together are too long.
+    #[error("the control and user-defined tokens are {bytes} bytes long together, the limit is {limit}")]
+    AddedTokensTooLarge {
+        /// Their length in bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// No token stands for this byte, so that some texts could not be encoded.
+    #[error("the vocabulary has no token for byte {byte:#04x}")]
+    MissingByte {
+        /// The byte.
+        byte: u8,
+    },
+    /// A merge is not two strings of the byte alphabet with one space between.
+    #[error("merge {rank} is {merge:?}, not two token strings with a space between")]
+    MergeForm {
+        /// Position in the list.
+        rank: usize,
+        /// The merge.
+        merge: String,
+    },
+    /// A part of a merge, or its result, is not a token.
+    #[error("merge {rank} is {merge:?}: {part:?} is not a token")]
+    MergeToken {
+        /// Position in the list.
+        rank: usize,
+        /// The merge.
+        merge: String,
+        /// The string that is no token.
+        part: String,
+    },
+    /// A text is too long to be encoded.
+    #[error("the text is {bytes} bytes long, the limit is {limit}")]
+    TextTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A run of whitespace is so long that the regex engine behind a `tokenizer.json` would give up without saying so.
+    #[error("the text has {chars} or more whitespace characters in a row, the limit with a tokenizer.json is {limit}")]
+    LongWhitespace {
+        /// Length of the run when it was noticed.
+        chars: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A truncation limit leaves no room for the tokens around every text.
+    #[error("a limit of {max_tokens} tokens leaves no room for the {special} tokens around every text")]
+    LimitTooSmall {
+        /// The limit asked for.
+        max_tokens: usize,
+        /// Tokens around every text.
+        special: usize,
+    },
+}

@@ -1,0 +1,115 @@
+//! Which vocabularies in a GGUF file are taken, and from which keys.
+
+mod support;
+
+use bitnet_embed::config::Overrides;
+use bitnet_embed::gguf::{GgufFile, GgufWriter, OwnedArray, OwnedValue};
+use bitnet_embed::tokenizer::{Tokenizer, TokenizerError};
+use support::testdata;
+
+fn fixture(model: &str) -> GgufFile<Vec<u8>> {
+    GgufFile::read(testdata().join(format!("gguf/{model}.i2_s.gguf"))).unwrap()
+}
+
+/// The metadata of a fixture without some of its keys.
+fn without(model: &str, dropped: &[&str]) -> GgufFile<Vec<u8>> {
+    let file = fixture(model);
+    let mut writer = GgufWriter::new();
+    for key in file.metadata().keys().filter(|key| !dropped.contains(key)) {
+        writer.metadata(key, file.metadata().value(key).unwrap().into_owned()).unwrap();
+    }
+    GgufFile::from_owner(writer.write_to(Vec::new()).unwrap().finish().unwrap()).unwrap()
+}
+
+fn message(file: &GgufFile<Vec<u8>>, key: &str, value: impl Into<OwnedValue>) -> String {
+    let mut overrides = Overrides::default();
+    overrides.push(key, value);
+    let metadata = file.metadata().with_overrides(overrides.as_slice());
+    Tokenizer::from_gguf(metadata).unwrap_err().to_string()
+}
+
+#[test]
+fn a_whole_tokenizer_json_comes_first() {
+    // The other model's tokenizer, so that its ids tell which one was read.
+    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let file = fixture("qwen3-bitnet");
+    let mut overrides = Overrides::default();
+    overrides.push("tokenizer.huggingface.json", json);
+    let tokenizer = Tokenizer::from_gguf(file.metadata().with_overrides(overrides.as_slice())).unwrap();
+    assert_eq!(tokenizer.encode("").unwrap(), [2, 1]);
+    assert_eq!(Tokenizer::from_gguf(file.metadata()).unwrap().encode("").unwrap(), [760]);
+    assert!(message(&file, "tokenizer.huggingface.json", "{}").starts_with("tokenizer.json: "));
+}
+
+#[test]
+fn every_key_that_is_needed_is_missed_by_name() {
+    for (model, keys) in [
+        ("qwen3-bitnet", &["model", "pre", "tokens", "token_type", "merges", "eos_token_id"][..]),
+        ("gemma3-bitnet", &["model", "tokens", "token_type", "scores", "eos_token_id", "bos_token_id"]),
+    ] {
+        for key in keys {
+            let key = format!("tokenizer.ggml.{key}");
+            let error = Tokenizer::from_gguf(without(model, &[&key]).metadata()).unwrap_err();
+            assert!(matches!(error, TokenizerError::MissingKey { key: missed } if missed == key), "{key}: {error}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_may_be_absent_may_be_absent() {
+    let bare = ["tokenizer.ggml.pre", "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_sep_token"];
+    let file = without("gemma3-bitnet", &bare);
+    assert_eq!(Tokenizer::from_gguf(file.metadata()).unwrap().encode("").unwrap(), [2, 1]);
+    let file = without("gemma3-bitnet", &["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"]);
+    assert_eq!(Tokenizer::from_gguf(file.metadata()).unwrap().encode("").unwrap().len(), 0);
+}
+
+#[test]
+fn other_kinds_of_vocabulary_are_refused_by_name() {
+    let (qwen, gemma) = (fixture("qwen3-bitnet"), fixture("gemma3-bitnet"));
+    let ggml = |key: &str| format!("tokenizer.ggml.{key}");
+    for (file, key, value, found) in [
+        (&qwen, "model", OwnedValue::from("bert"), "\"bert\" is not supported (supported: gpt2, llama)"),
+        (&qwen, "pre", "llama-bpe".into(), "\"llama-bpe\" is not supported (supported: qwen2)"),
+        (&gemma, "pre", "qwen2".into(), "\"qwen2\" is not supported (supported: default)"),
+        (&gemma, "add_space_prefix", true.into(), "true is not supported (supported: false)"),
+        (&qwen, "add_sep_token", true.into(), "true is not supported (supported: false)"),
+    ] {
+        assert_eq!(message(file, &ggml(key), value), format!("{:?} = {found}", ggml(key)));
+    }
+}
+
+#[test]
+fn values_of_other_types_are_refused() {
+    let file = fixture("qwen3-bitnet");
+    for (key, value) in [
+        ("model", OwnedValue::from(1u32)),
+        ("tokens", "x".into()),
+        ("tokens", OwnedArray::from(&[1u32][..]).into()),
+        ("token_type", OwnedArray::from(&[1f32][..]).into()),
+        ("merges", OwnedArray::from(&[1u8][..]).into()),
+        ("eos_token_id", (-1i32).into()),
+        ("add_eos_token", 1u32.into()),
+    ] {
+        let key = format!("tokenizer.ggml.{key}");
+        assert!(message(&file, &key, value).contains(&key), "{key}");
+    }
+}
+
+#[test]
+fn a_tokenizer_json_refuses_whitespace_that_its_regex_engine_would_get_wrong() {
+    let path = testdata().join("checkpoints/qwen3-bitnet/tokenizer.json");
+    let (library, rebuilt) =
+        (Tokenizer::from_file(path).unwrap(), Tokenizer::from_gguf(fixture("qwen3-bitnet").metadata()).unwrap());
+    let text = |count| format!("a{}b", " ".repeat(count));
+    // Not `assert_eq!`: it would print a quarter of a million ids.
+    assert!(library.encode(&text(1 << 18)).unwrap() == rebuilt.encode(&text(1 << 18)).unwrap());
+    for result in [library.encode(&text((1 << 18) + 1)), library.encode_truncated(&text(1 << 20), 10)] {
+        let error = result.map(|ids| ids.len()).unwrap_err();
+        assert!(matches!(error, TokenizerError::LongWhitespace { chars: 262_145, .. }), "{error}");
+    }
+    // Without a regex there is nothing to get wrong.
+    let gemma = Tokenizer::from_file(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let rebuilt = Tokenizer::from_gguf(fixture("gemma3-bitnet").metadata()).unwrap();
+    assert!(gemma.encode(&text(1 << 19)).unwrap() == rebuilt.encode(&text(1 << 19)).unwrap());
+}
