@@ -1,0 +1,408 @@
+//! A Hugging Face checkpoint folder: which files hold tensors, and which tensors they hold.
+//!
+//! Nothing here trusts a file: a safetensors header is at most [`MAX_HEADER_BYTES`] long, every offset is checked
+//! against the file's size before it is used, and tensors are read in pieces, so a hostile header costs no memory.
+//! Files are read, not mapped: a file that shrinks meanwhile is an error instead of a crash, and what has been
+//! converted does not stay in memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::header::read_header;
+
+/// The longest safetensors header that is read. The format's own implementation has the same limit.
+pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// The longest JSON file (tokenizer, index, config) that is read.
+pub const MAX_JSON_BYTES: u64 = 512 << 20;
+
+const INDEX_FILE: &str = "model.safetensors.index.json";
+const SINGLE_FILE: &str = "model.safetensors";
+
+/// What is wrong with a checkpoint folder's tensor files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// A file could not be opened or read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that every checkpoint has is not there.
+    #[error("{}: no such file; {hint}", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+        /// Where to get it.
+        hint: &'static str,
+    },
+    /// A file is longer than anything this program reads whole.
+    #[error("{}: {found} bytes is more than the {limit} bytes read of such a file", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A JSON file, or the JSON header of a safetensors file, does not parse.
+    #[error("{}: {what} is not what was expected: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Which part of the file.
+        what: &'static str,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// The folder has no weights.
+    #[error("{}: no {SINGLE_FILE}, no {INDEX_FILE} and no other *.safetensors file; give the folder of a Hugging Face checkpoint", dir.display())]
+    NoWeights {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// A safetensors file ends before its header does.
+    #[error("{}: the header should take {header} bytes but the file has {file}; the file is incomplete or no safetensors file: download it again", path.display())]
+    HeaderPastEnd {
+        /// The file.
+        path: PathBuf,
+        /// Header length as stated.
+        header: u64,
+        /// File length.
+        file: u64,
+    },
+    /// The data of a safetensors file is not as long as its header says.
+    #[error("{}: the header describes {expected} bytes of data but the file has {found}; the file is incomplete: download it again", path.display())]
+    DataLength {
+        /// The file.
+        path: PathBuf,
+        /// Data length by the header.
+        expected: u64,
+        /// Data length in the file.
+        found: u64,
+    },
+    /// The offsets of a tensor overlap, leave a gap, run backwards or do not fit its shape.
+    #[error("{}: tensor {tensor}: expected data at {expected}, found offsets {}..{}; the header is damaged", path.display(), found.0, found.1)]
+    Offsets {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Where its data should be.
+        expected: String,
+        /// The offsets in the header.
+        found: (u64, u64),
+    },
+    /// A tensor is named twice.
+    #[error("tensor {tensor} is in {} and again in {}; remove the file that is not part of the model", first.display(), second.display())]
+    Duplicate {
+        /// The tensor.
+        tensor: String,
+        /// First file.
+        first: PathBuf,
+        /// Second file.
+        second: PathBuf,
+    },
+    /// The index names a file outside of the folder.
+    #[error("{}: tensor {tensor} points to {file:?}, which is not a file inside the folder", path.display())]
+    IndexLeavesFolder {
+        /// The index.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What the index says.
+        file: String,
+    },
+    /// The index names a file that is not there.
+    #[error("{}: the file is listed in {INDEX_FILE} but missing: download it again", path.display())]
+    MissingShard {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// The index promises a tensor that the file does not have.
+    #[error("{}: tensor {tensor} should be here by {INDEX_FILE} but is not; index and files are of different models", path.display())]
+    IndexTensorAbsent {
+        /// The file it should be in.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A file holds a tensor that the index does not list for it.
+    #[error("{}: tensor {tensor} is not listed for this file in {INDEX_FILE}; index and files are of different models", path.display())]
+    NotInIndex {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+}
+
+/// How a checkpoint stores the values of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// 64-bit float.
+    F64,
+    /// 32-bit float.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// Anything else, by safetensors' name: can be listed and skipped, not converted.
+    Other(String),
+}
+
+impl Dtype {
+    pub(crate) fn from_name(name: &str) -> Self {
+        match name {
+            "F64" => Self::F64,
+            "F32" => Self::F32,
+            "F16" => Self::F16,
+            "BF16" => Self::BF16,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+
+    /// Bytes of one value; `None` for a type that is not converted.
+    pub fn size(&self) -> Option<usize> {
+        match self {
+            Self::F64 => Some(8),
+            Self::F32 => Some(4),
+            Self::F16 | Self::BF16 => Some(2),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// safetensors' name of the type.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::F64 => "F64",
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// One tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TensorEntry {
+    /// Name in the checkpoint, such as `model.layers.0.mlp.up_proj.weight`.
+    pub name: String,
+    /// How its values are stored.
+    pub dtype: Dtype,
+    /// Dimensions, slowest first: `[out_features, in_features]` for a projection.
+    pub shape: Vec<usize>,
+    /// Which of the checkpoint's files it is in.
+    pub(crate) shard: usize,
+    /// Where in that file its data starts, in bytes.
+    pub(crate) offset: u64,
+}
+
+impl TensorEntry {
+    /// Number of values. The product was checked when the header was read.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+struct Shard {
+    path: PathBuf,
+    file: File,
+}
+
+/// The tensor files of a folder, their headers read and checked.
+pub struct Checkpoint {
+    shards: Vec<Shard>,
+    tensors: Vec<TensorEntry>,
+    index: Option<PathBuf>,
+}
+
+impl Checkpoint {
+    /// Reads the headers of a folder's tensor files.
+    ///
+    /// With a `model.safetensors.index.json` the files are those it lists, and whatever else lies in the folder
+    /// (adapters, optimizer states) is not looked at; else `model.safetensors`; else every `*.safetensors`.
+    /// Tensors are ordered by file name, then by their own name.
+    ///
+    /// # Errors
+    /// When a file is missing, damaged, or disagrees with the index.
+    pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
+        let index_path = dir.join(INDEX_FILE);
+        let single = dir.join(SINGLE_FILE);
+        let (paths, index) = if index_path.exists() {
+            let index = read_index(&index_path)?;
+            (index.keys().map(|file| dir.join(file)).collect(), Some(index))
+        } else if single.exists() {
+            (vec![single], None)
+        } else {
+            (list_safetensors(dir)?, None)
+        };
+        if paths.is_empty() {
+            return Err(CheckpointError::NoWeights { dir: dir.to_owned() });
+        }
+
+        let mut checkpoint =
+            Self { shards: Vec::new(), tensors: Vec::new(), index: index.is_some().then_some(index_path) };
+        for path in paths {
+            checkpoint.add_shard(path)?;
+        }
+        checkpoint.refuse_duplicates()?;
+        if let Some(index) = index {
+            checkpoint.check_against(index.values())?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// The tensors, ordered by file name, then by name.
+    pub fn tensors(&self) -> &[TensorEntry] {
+        &self.tensors
+    }
+
+    /// Every file this checkpoint consists of.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(|shard| shard.path.as_path()).chain(self.index.as_deref())
+    }
+
+    /// The file a tensor is in.
+    pub fn file_of(&self, tensor: &TensorEntry) -> &Path {
+        &self.shards[tensor.shard].path
+    }
+
+    /// Reads `bytes.len()` bytes of a tensor, starting `start` bytes into it.
+    ///
+    /// # Errors
+    /// When the file no longer holds them.
+    pub fn read_at(&self, tensor: &TensorEntry, start: u64, bytes: &mut [u8]) -> Result<(), CheckpointError> {
+        let shard = &self.shards[tensor.shard];
+        let mut file = &shard.file;
+        file.seek(SeekFrom::Start(tensor.offset.saturating_add(start)))
+            .and_then(|_| file.read_exact(bytes))
+            .map_err(|source| CheckpointError::Read { path: shard.path.clone(), source })
+    }
+
+    fn add_shard(&mut self, path: PathBuf) -> Result<(), CheckpointError> {
+        let file = match open_regular(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(CheckpointError::MissingShard { path });
+            }
+            Err(source) => return Err(CheckpointError::Read { path, source }),
+            Ok(file) => file,
+        };
+        let shard = self.shards.len();
+        self.tensors.extend(read_header(&file, &path, shard)?);
+        self.shards.push(Shard { path, file });
+        Ok(())
+    }
+
+    fn refuse_duplicates(&self) -> Result<(), CheckpointError> {
+        let mut seen = HashMap::with_capacity(self.tensors.len());
+        for tensor in &self.tensors {
+            if let Some(first) = seen.insert(tensor.name.as_str(), tensor) {
+                return Err(CheckpointError::Duplicate {
+                    tensor: tensor.name.clone(),
+                    first: self.file_of(first).to_owned(),
+                    second: self.file_of(tensor).to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// `listed` has one set of tensor names per shard, in the order of the shards.
+    fn check_against<'a>(&self, listed: impl Iterator<Item = &'a BTreeSet<String>>) -> Result<(), CheckpointError> {
+        for (shard, listed) in listed.enumerate() {
+            let path = || self.shards[shard].path.clone();
+            let found: BTreeSet<&str> =
+                self.tensors.iter().filter(|t| t.shard == shard).map(|t| t.name.as_str()).collect();
+            if let Some(tensor) = listed.iter().find(|name| !found.contains(name.as_str())) {
+                return Err(CheckpointError::IndexTensorAbsent { path: path(), tensor: tensor.clone() });
+            }
+            if let Some(tensor) = found.iter().find(|name| !listed.contains(**name)) {
+                return Err(CheckpointError::NotInIndex { path: path(), tensor: (*tensor).to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a file that has a length: a pipe would block, or end where it likes.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        File::open(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    }
+}
+
+/// Reads a whole JSON file, if it is no longer than [`MAX_JSON_BYTES`].
+///
+/// # Errors
+/// When it cannot be read or is too long.
+pub fn read_json_bytes(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    let fail = |source| CheckpointError::Read { path: path.to_owned(), source };
+    let file = open_regular(path).map_err(fail)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed: a file may be longer than its directory entry says.
+    let found = file.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(fail)? as u64;
+    if found > MAX_JSON_BYTES {
+        return Err(CheckpointError::TooLong { path: path.to_owned(), found, limit: MAX_JSON_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// As [`read_json_bytes`]; `None` if there is no such file.
+///
+/// # Errors
+/// Those of [`read_json_bytes`], less that one.
+pub fn read_json_bytes_if_there(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
+    match read_json_bytes(path) {
+        Err(CheckpointError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn list_safetensors(dir: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let fail = |source| CheckpointError::Read { path: dir.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Which tensors each file should hold, by the index.
+fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, CheckpointError> {
+    #[derive(Deserialize)]
+    struct IndexFile {
+        weight_map: BTreeMap<String, String>,
+    }
+    let index: IndexFile = serde_json::from_slice(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
+        path: path.to_owned(),
+        what: "the index",
+        source,
+    })?;
+    let mut files = BTreeMap::<String, BTreeSet<String>>::new();
+    for (tensor, file) in index.weight_map {
+        let mut parts = Path::new(&file).components().peekable();
+        let inside = parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
+        // A backslash separates folders on Windows only; refused everywhere, so that a folder means the same.
+        if !inside || file.contains('\\') {
+            return Err(CheckpointError::IndexLeavesFolder { path: path.to_owned(), tensor, file });
+        }
+        files.entry(file).or_default().insert(tensor);
+    }
+    Ok(files)
+}

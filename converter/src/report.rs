@@ -1,0 +1,105 @@
+//! What the user sees while a file is written, and after.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use burn_i2s::ggml::GgmlType;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::plan::PlannedTensor;
+
+/// Names come from files: line breaks and terminal escapes in them are shown, not obeyed.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// What was written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The file.
+    pub outfile: PathBuf,
+    /// Number of tensors in it.
+    pub tensors: usize,
+    /// Number of those that are I2_S.
+    pub ternary_tensors: usize,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// Tensors of the checkpoint that the file does not have, by name.
+    pub skipped: Vec<String>,
+    /// What else the user should know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn of_file(
+        outfile: PathBuf,
+        tensors: &[PlannedTensor],
+        skipped: Vec<String>,
+        notes: Vec<String>,
+    ) -> Self {
+        let ternary_tensors = tensors.iter().filter(|tensor| tensor.target == GgmlType::I2_S).count();
+        // Only a figure to show: a file that vanished since it was written is no error of the conversion.
+        let bytes = std::fs::metadata(&outfile).map_or(0, |file| file.len());
+        Self { outfile, tensors: tensors.len(), ternary_tensors, bytes, skipped, notes }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "note: {}", one_line(note))?;
+        }
+        if !self.skipped.is_empty() {
+            writeln!(f, "note: not part of an embedding model, left out: {}", one_line(&self.skipped.join(", ")))?;
+        }
+        write!(f, "{} tensors, ", self.tensors)?;
+        if self.ternary_tensors > 0 {
+            write!(f, "{} of them ternary, ", self.ternary_tensors)?;
+        }
+        write!(f, "{:.1} MB", self.bytes as f64 / 1e6)
+    }
+}
+
+/// Is told how far a conversion is.
+pub trait Progress {
+    /// A tensor is begun: its name, its position, and how many there are.
+    fn tensor(&mut self, name: &str, position: usize, count: usize);
+    /// Everything is written, or nothing more will be.
+    fn finish(&mut self);
+}
+
+/// Says nothing.
+impl Progress for () {
+    fn tensor(&mut self, _: &str, _: usize, _: usize) {}
+    fn finish(&mut self) {}
+}
+
+/// A bar on standard error, where that is a terminal.
+#[derive(Default)]
+pub struct TerminalProgress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress for TerminalProgress {
+    fn tensor(&mut self, name: &str, position: usize, count: usize) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
+            ProgressBar::new(count as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        bar.set_position(position as u64);
+        bar.set_message(name.to_owned());
+    }
+
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for TerminalProgress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

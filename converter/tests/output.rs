@@ -1,0 +1,223 @@
+//! What the program writes beyond the published converter's contract, and how it behaves while doing so.
+
+mod common;
+
+use std::path::Path;
+
+use bitnet_embed::gguf::{GgufFile, Metadata};
+use burn_i2s::ggml::GgmlType;
+use common::{Copy, converter};
+use half::bf16;
+use serde_json::json;
+
+fn convert(copy: &Copy, args: &[&str]) -> GgufFile<Vec<u8>> {
+    converter(&copy.dir, args).arg("--outfile").arg(copy.output()).assert().success();
+    GgufFile::read(copy.output()).expect("a valid file")
+}
+
+fn window(metadata: &Metadata<'_>) -> (Option<u32>, Option<Vec<bool>>, Option<f32>) {
+    let pattern = metadata.array("gemma3.attention.sliding_window_pattern").expect("an array");
+    (
+        metadata.u32("gemma3.attention.sliding_window").expect("a number"),
+        pattern.map(|pattern| pattern.bools().expect("booleans").collect()),
+        metadata.f32("gemma3.rope.freq_base_swa").expect("a number"),
+    )
+}
+
+#[test]
+fn gemma_keeps_window_pattern_bases_and_scale() {
+    let file = convert(&Copy::of("gemma3-bitnet"), &["--outtype", "i2_s"]);
+    let metadata = file.metadata();
+    assert_eq!(window(&metadata), (Some(16), Some(vec![true, false]), Some(1e4)));
+    assert_eq!(metadata.f32("gemma3.rope.freq_base").expect("a number"), Some(1e6));
+    assert_eq!(metadata.f32("gemma3.attention.scale").expect("a number"), Some(0.125));
+    assert_eq!(metadata.bool("gemma3.attention.causal").expect("a flag"), None);
+
+    let file = convert(&Copy::of("gemma3-std"), &["--outtype", "f16"]);
+    assert_eq!(window(&file.metadata()), (Some(12), Some(vec![true, false]), Some(1e4)));
+
+    // One layer, and it does not slide: a window would only mislead a reader that knows no pattern.
+    let file = convert(&Copy::of("gemma3-ternary"), &["--outtype", "f16"]);
+    assert_eq!(window(&file.metadata()), (None, None, None));
+}
+
+#[test]
+fn rope_parameters_of_newer_configs_are_kept() {
+    let copy = Copy::of("gemma3-std");
+    copy.edit_json("config.json", |config| {
+        let object = config.as_object_mut().expect("an object");
+        object.remove("rope_theta");
+        object.remove("rope_local_base_freq");
+        object.insert(
+            "rope_parameters".into(),
+            json!({"full_attention": {"rope_type": "default", "rope_theta": 5e5},
+                   "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}}),
+        );
+    });
+    let file = convert(&copy, &["--outtype", "f16"]);
+    assert_eq!(file.metadata().f32("gemma3.rope.freq_base").expect("a number"), Some(5e5));
+    assert_eq!(window(&file.metadata()).2, Some(2e4));
+
+    // Every layer slides: the base of full layers is still stated.
+    copy.edit_json("config.json", |config| config["sliding_window_pattern"] = json!(6));
+    let file = convert(&copy, &["--outtype", "f16"]);
+    assert_eq!(file.metadata().f32("gemma3.rope.freq_base").expect("a number"), Some(5e5));
+    assert_eq!(window(&file.metadata()), (Some(12), Some(vec![true, true]), Some(2e4)));
+}
+
+#[test]
+fn a_bidirectional_model_keeps_its_whole_window() {
+    for stated in [12, 13] {
+        let copy = Copy::of("gemma3-std");
+        copy.edit_json("config.json", |config| {
+            config["use_bidirectional_attention"] = json!(true);
+            config["sliding_window"] = json!(stated);
+        });
+        let file = convert(&copy, &["--outtype", "f16"]);
+        assert_eq!(window(&file.metadata()).0, Some(stated));
+        assert_eq!(file.metadata().bool("gemma3.attention.causal").expect("a flag"), Some(false));
+    }
+}
+
+#[test]
+fn gemmas_norms_are_stored_plus_one_and_the_norms_of_projections_are_not() {
+    let copy = Copy::of("gemma3-bitnet");
+    let file = convert(&copy, &["--outtype", "f32"]);
+    let source = common::Tensors::parse(&copy.read("model.safetensors"));
+    for (ours, theirs, one) in [
+        ("blk.1.post_ffw_norm.weight", "model.layers.1.post_feedforward_layernorm.weight", 1.0),
+        ("blk.1.attn_q_norm.weight", "model.layers.1.self_attn.q_norm.weight", 1.0),
+        ("output_norm.weight", "model.norm.weight", 1.0),
+        ("blk.1.attn_q_norm_in.weight", "model.layers.1.self_attn.q_proj.norm.weight", 0.0),
+    ] {
+        let tensor = file.tensor(ours).expect("there");
+        let mut found = vec![0.0; tensor.element_count()];
+        GgmlType::F32.decode_row(file.data(tensor).expect("data"), &mut found);
+        let bytes = &source.0[theirs].2;
+        let expected: Vec<f32> =
+            bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32() + one).collect();
+        assert_eq!(found, expected, "{ours}");
+    }
+}
+
+#[test]
+fn the_default_output_is_named_after_the_folder_and_type() {
+    let copy = Copy::of("qwen3-bitnet");
+    let expected = copy.dir.join("qwen3-bitnet-i2_s.gguf");
+    let result = converter(&copy.dir, &["--outtype", "i2_s"]).assert().success();
+    assert_eq!(result.get_output().stdout, format!("{}\n", expected.display()).as_bytes());
+    // The folder's own name also where it is not spelled.
+    let mut command = converter(Path::new("."), &["--outtype", "i2_s"]);
+    let result = command.current_dir(&copy.dir).assert().success();
+    assert_eq!(result.get_output().stdout, b"./qwen3-bitnet-i2_s.gguf\n");
+    let file = GgufFile::read(expected).expect("a valid file");
+    assert_eq!(file.metadata().str("general.name").expect("a string"), Some("qwen3-bitnet"));
+}
+
+#[test]
+fn the_subcommand_may_be_spelled_out_and_an_existing_file_is_replaced() {
+    let copy = Copy::of("qwen3-std");
+    std::fs::write(copy.output(), b"older").expect("a file");
+    let short = convert(&copy, &["--outtype", "f16"]).into_owner();
+    let mut command = assert_cmd::Command::cargo_bin("converter").expect("the program is built");
+    command.arg("convert").arg(&copy.dir).args(["--outtype", "f16", "--outfile"]).arg(copy.output());
+    command.assert().success();
+    assert_eq!(std::fs::read(copy.output()).expect("a file"), short);
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_the_number_of_threads() {
+    let bytes = |threads: &str| {
+        let copy = Copy::of("gemma3-bitnet");
+        let mut command = converter(&copy.dir, &["--outtype", "i2_s", "--outfile"]);
+        command.arg(copy.output()).env("RAYON_NUM_THREADS", threads).assert().success();
+        std::fs::read(copy.output()).expect("a file")
+    };
+    assert_eq!(bytes("1"), bytes("5"));
+}
+
+#[test]
+fn any_float_type_gives_the_same_file() {
+    let reference = convert(&Copy::of("qwen3-std"), &["--outtype", "f32"]).into_owner();
+    for (dtype, encode) in [
+        ("F32", (|value: f32| value.to_le_bytes().to_vec()) as fn(f32) -> Vec<u8>),
+        ("F64", |value| f64::from(value).to_le_bytes().to_vec()),
+    ] {
+        let copy = Copy::of("qwen3-std");
+        copy.edit_tensors("model.safetensors", |tensors| {
+            for (name, _, values) in tensors.0.values_mut() {
+                *values = values.as_chunks().0.iter().flat_map(|b| encode(bf16::from_le_bytes(*b).to_f32())).collect();
+                *name = dtype.to_owned();
+            }
+        });
+        assert!(convert(&copy, &["--outtype", "f32"]).into_owner() == reference, "{dtype}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_said() {
+    let copy = Copy::of("qwen3-sharded-f16-mean");
+    let result = converter(&copy.dir, &["--outtype", "f32"]).assert().success();
+    let stderr = String::from_utf8(result.get_output().stderr.clone()).expect("UTF-8");
+    assert!(stderr.contains("left out: lm_head.weight"), "{stderr}");
+}
+
+#[test]
+fn added_tokens_beyond_the_table_are_left_out_and_said() {
+    let copy = Copy::of("gemma3-std");
+    copy.edit_json("tokenizer.json", |tokenizer| {
+        let mut token = tokenizer["added_tokens"][4].clone();
+        token["id"] = json!(768);
+        token["content"] = json!("<image_soft_token>");
+        tokenizer["added_tokens"].as_array_mut().expect("an array").push(token);
+        tokenizer["model"]["vocab"]["<image_soft_token>"] = json!(768);
+    });
+    let result = converter(&copy.dir, &["--outtype", "f16"]).assert().success();
+    let stderr = String::from_utf8(result.get_output().stderr.clone()).expect("UTF-8");
+    assert!(stderr.contains("<image_soft_token>"), "{stderr}");
+}
+
+#[test]
+fn the_command_line_is_checked_and_explained() {
+    let run = |args: &[&str]| {
+        let mut command = assert_cmd::Command::cargo_bin("converter").expect("the program is built");
+        command.args(args).output().expect("the program runs")
+    };
+    for args in [&[][..], &["x"], &["x", "--outtype", "q4_0"], &["dummy"], &["x", "--outtype", "f16", "--nonsense"]] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    let help = run(&["--help"]);
+    assert!(help.status.success());
+    let help = String::from_utf8(help.stdout).expect("UTF-8");
+    for part in ["--outtype", "--pooling", "--force", "dummy", "Exit codes", "  3  ", "  4  ", "  5  "] {
+        assert!(help.contains(part), "no {part:?} in the help");
+    }
+    assert_eq!(run(&["no/such/folder", "--outtype", "f16"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_table_longer_than_one_piece_is_converted_and_checked_to_its_end() {
+    let rows = 70_000;
+    assert!(rows * 64 > converter::encode::CHUNK && rows * 64 < 2 * converter::encode::CHUNK);
+    let copy = Copy::of("qwen3-std");
+    copy.edit_json("config.json", |config| config["vocab_size"] = json!(rows));
+    let values: Vec<f32> = (0..rows * 64).map(|index| (index % 1009) as f32 / 64.0).collect();
+    let store = |values: &[f32]| {
+        copy.edit_tensors("model.safetensors", |tensors| {
+            let table = tensors.0.get_mut("model.embed_tokens.weight").expect("there");
+            *table = ("F32".to_owned(), vec![rows, 64], values.iter().flat_map(|v| v.to_le_bytes()).collect());
+        });
+    };
+    store(&values);
+    let file = convert(&copy, &["--outtype", "f16"]);
+    let tensor = file.tensor("token_embd.weight").expect("there");
+    let mut found = vec![0.0; values.len()];
+    GgmlType::F16.decode_row(file.data(tensor).expect("data"), &mut found);
+    // Multiples of 1/64 below 16 are exact in half precision.
+    assert!(found == values);
+
+    let mut spoiled = values;
+    *spoiled.last_mut().expect("not empty") = f32::NAN;
+    store(&spoiled);
+    copy.assert_refused(&["--outtype", "f16"], 3, &["value 4479999 is NaN"]);
+}
