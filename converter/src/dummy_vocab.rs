@@ -26,6 +26,7 @@ pub(crate) fn vocab(kind: VocabKind, size: usize) -> Vocab {
             eot: None,
             add_bos: kind == VocabKind::Llama,
             add_eos: true,
+            whole: None,
             notes: Vec::new(),
         },
     };

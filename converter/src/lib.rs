@@ -19,6 +19,7 @@ mod error;
 mod header;
 pub mod metadata;
 pub mod plan;
+mod rebuild;
 mod recognise;
 pub mod report;
 mod tokenizer_json;

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use bitnet_embed::tokenizer::TokenType;
 use serde::Deserialize;
 
+use crate::rebuild;
 use crate::recognise::{Template, expect, recognise};
 use crate::tokenizer_json::{AddedToken, ModelSpec, TokenizerConfig, TokenizerJson};
 
@@ -137,6 +138,8 @@ pub struct Vocab {
     pub add_bos: bool,
     /// Whether `eos` is put after every text.
     pub add_eos: bool,
+    /// The whole `tokenizer.json`, where the rest does not say it all.
+    pub whole: Option<String>,
     /// What the user should know: tokens left out, settings that contradict each other.
     pub notes: Vec<String>,
 }
@@ -151,7 +154,8 @@ impl Vocab {
     pub fn from_json(tokenizer: &[u8], tokenizer_config: Option<&[u8]>, vocab_size: usize) -> Result<Self, VocabError> {
         let kind_of_model: ModelType = parse(tokenizer)?;
         expect(&kind_of_model.model.r#type == "BPE", "model.type", "BPE", &kind_of_model.model.r#type)?;
-        let tokenizer: TokenizerJson = parse(tokenizer)?;
+        let json = tokenizer;
+        let tokenizer: TokenizerJson = parse(json)?;
         let config = match tokenizer_config {
             None => TokenizerConfig::default(),
             Some(json) => serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?,
@@ -173,6 +177,7 @@ impl Vocab {
             eot: None,
             add_bos: template.before.is_some(),
             add_eos: template.after.is_some(),
+            whole: None,
             notes: Vec::new(),
         };
         // What ends a text is what the template appends, not what a chat model calls its end of text.
@@ -193,6 +198,14 @@ impl Vocab {
         }
         vocab.apply_flags(&config);
         vocab.fill(&tokenizer, vocab_size)?;
+        if kind == VocabKind::Llama
+            && let Some(obstacle) = rebuild::obstacle(&vocab, &tokenizer.model.merges)
+        {
+            vocab.whole = Some(String::from_utf8_lossy(json).into_owned());
+            vocab.notes.push(format!(
+                "all of tokenizer.json is stored, because scores do not give back its merges: {obstacle}"
+            ));
+        }
         Ok(vocab)
     }
 

@@ -2,6 +2,8 @@
 
 mod common;
 
+use bitnet_embed::gguf::GgufFile;
+use bitnet_embed::tokenizer::Tokenizer;
 use converter::vocab::{Vocab, VocabKind};
 use serde_json::{Value, json};
 
@@ -79,4 +81,35 @@ fn gemmas_flags_replace_the_template_and_this_is_noted() {
     let qwen = vocab("qwen3-std", |_| {}, |config| config["add_bos_token"] = json!(true));
     assert!(!qwen.add_bos);
     assert!(qwen.notes[0].contains("ignored"), "{:?}", qwen.notes);
+}
+
+/// The strings of the token fixtures.
+fn texts() -> Vec<String> {
+    let bytes = std::fs::read(common::workspace().join("testdata/tokens/gemma.json")).expect("a fixture");
+    let fixture: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let list = fixture.as_array().or_else(|| fixture["texts"].as_array()).expect("a list");
+    list.iter().map(|case| case["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn merges_that_scores_do_not_give_back_are_kept_whole() {
+    type Edit = fn(&mut Vec<Value>);
+    let edits: [(Edit, bool); 3] = [
+        (|_| {}, false),
+        // One way to make a token is gone; a reader of scores would still take it.
+        (|merges| drop(merges.remove(merges.iter().rposition(|m| m[1].as_str().unwrap().len() > 1).unwrap())), true),
+        (|merges| merges.reverse(), true),
+    ];
+    for (edit, whole) in edits {
+        let copy = common::Copy::of("gemma3-std");
+        copy.edit_json("tokenizer.json", |tokenizer| edit(tokenizer["model"]["merges"].as_array_mut().unwrap()));
+        common::converter(&copy.dir, &["--outtype", "f16", "--outfile"]).arg(copy.output()).assert().success();
+        let file = GgufFile::read(copy.output()).expect("a valid file");
+        assert_eq!(file.metadata().value("tokenizer.huggingface.json").is_some(), whole);
+        let ours = Tokenizer::from_gguf(file.metadata()).expect("a tokenizer");
+        let theirs = Tokenizer::from_file(copy.dir.join("tokenizer.json")).expect("a tokenizer");
+        for text in texts() {
+            assert_eq!(ours.encode(&text).expect("ids"), theirs.encode(&text).expect("ids"), "{text:?}");
+        }
+    }
 }
