@@ -48,7 +48,7 @@ pub struct StoreError {
     pub path: Option<PathBuf>,
     /// What is wrong with it.
     #[source]
-    pub problem: StoreProblem,
+    pub problem: Box<StoreProblem>,
 }
 
 /// What is wrong with a file that a [`GgufStore`] reads.
@@ -111,7 +111,7 @@ impl GgufStore {
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let in_file = |problem| StoreError { path: Some(path.to_owned()), problem };
+        let in_file = |problem| StoreError { path: Some(path.to_owned()), problem: Box::new(problem) };
         let map = MappedFile::open(path).map_err(|error| in_file(error.into()))?;
         Self::build(bytes::Bytes::from_owner(map), overrides, Some(path.to_owned())).map_err(in_file)
     }
@@ -121,7 +121,8 @@ impl GgufStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn from_bytes(bytes: impl Into<bytes::Bytes>, overrides: &Overrides) -> Result<Self, StoreError> {
-        Self::build(bytes.into(), overrides, None).map_err(|problem| StoreError { path: None, problem })
+        Self::build(bytes.into(), overrides, None)
+            .map_err(|problem| StoreError { path: None, problem: Box::new(problem) })
     }
 
     fn build(bytes: bytes::Bytes, overrides: &Overrides, path: Option<PathBuf>) -> Result<Self, StoreProblem> {
@@ -143,7 +144,7 @@ impl GgufStore {
 
     /// An error of this store's file.
     pub(crate) fn error(&self, problem: impl Into<StoreProblem>) -> StoreError {
-        StoreError { path: self.path.clone(), problem: problem.into() }
+        StoreError { path: self.path.clone(), problem: Box::new(problem.into()) }
     }
 
     /// Checks the data once and makes every parameter, windows of the file where possible.

@@ -1,11 +1,12 @@
 //! The program as its users meet it: formats, exit codes, refusals in one line.
 #![cfg(feature = "cli")]
 
-mod common;
-
 use assert_cmd::Command;
-use common::testdata;
 use std::path::{Path, PathBuf};
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata")
+}
 
 fn program() -> Command {
     Command::cargo_bin("bitnet-embed").unwrap()
@@ -107,7 +108,8 @@ fn normalisations_and_poolings_are_accepted_by_their_llama_cpp_values() {
 
 #[test]
 fn tokenize_prints_the_ids_of_the_golden_file() {
-    let goldens = common::read_json(&testdata().join("tokens/gemma.json"));
+    let goldens = std::fs::read_to_string(testdata().join("tokens/gemma.json")).unwrap();
+    let goldens: serde_json::Value = serde_json::from_str(&goldens).unwrap();
     for golden in
         goldens.as_array().unwrap().iter().filter(|golden| !golden["text"].as_str().unwrap().contains('\0')).take(20)
     {

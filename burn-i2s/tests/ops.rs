@@ -40,7 +40,7 @@ fn matrix(values: &[f32], cols: usize, device: &Device) -> Tensor<2> {
 }
 
 fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().into_vec().unwrap()
+    tensor.into_data().try_into_vec().unwrap()
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -177,7 +177,7 @@ fn an_operation_works_in_place_on_a_tensor_that_nothing_else_holds_and_leaves_a_
         let values = vec![1.0f32; 512];
         let pointer = values.as_ptr();
         let unique: Tensor<1> = Tensor::from_data(TensorData::new(values, [512]), &device);
-        let before = with_floats(&[unique.clone()], |lent| lent[0].as_ptr());
+        let before = with_floats(std::slice::from_ref(&unique), |lent| lent[0].as_ptr());
         let unique = unique.reshape([1, 512]);
         let other = matrix(&vec![1.0; 512], 512, &device);
         let sum = ops::residual_add(unique, other, None, 0.0);

@@ -12,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::header::read_header;
+
 /// The longest safetensors header that is read. The format's own implementation has the same limit.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// The longest JSON file (tokenizer, index, config) that is read.
@@ -31,6 +33,14 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A file that every checkpoint has is not there.
+    #[error("{}: no such file; {hint}", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+        /// Where to get it.
+        hint: &'static str,
     },
     /// A file is longer than anything this program reads whole.
     #[error("{}: {found} bytes is more than the {limit} bytes read of such a file", path.display())]
@@ -150,7 +160,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    fn from_name(name: &str) -> Self {
+    pub(crate) fn from_name(name: &str) -> Self {
         match name {
             "F64" => Self::F64,
             "F32" => Self::F32,
@@ -191,8 +201,10 @@ pub struct TensorEntry {
     pub dtype: Dtype,
     /// Dimensions, slowest first: `[out_features, in_features]` for a projection.
     pub shape: Vec<usize>,
-    shard: usize,
-    offset: u64,
+    /// Which of the checkpoint's files it is in.
+    pub(crate) shard: usize,
+    /// Where in that file its data starts, in bytes.
+    pub(crate) offset: u64,
 }
 
 impl TensorEntry {
@@ -278,7 +290,7 @@ impl Checkpoint {
     }
 
     fn add_shard(&mut self, path: PathBuf) -> Result<(), CheckpointError> {
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointError::MissingShard { path });
             }
@@ -322,13 +334,22 @@ impl Checkpoint {
     }
 }
 
+/// Opens a file that has a length: a pipe would block, or end where it likes.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        File::open(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    }
+}
+
 /// Reads a whole JSON file, if it is no longer than [`MAX_JSON_BYTES`].
 ///
 /// # Errors
 /// When it cannot be read or is too long.
 pub fn read_json_bytes(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     let fail = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(fail)?;
+    let file = open_regular(path).map_err(fail)?;
     let mut bytes = Vec::new();
     // One byte more than allowed: a file may be longer than its directory entry says.
     let found = file.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(fail)? as u64;
@@ -336,6 +357,17 @@ pub fn read_json_bytes(path: &Path) -> Result<Vec<u8>, CheckpointError> {
         return Err(CheckpointError::TooLong { path: path.to_owned(), found, limit: MAX_JSON_BYTES });
     }
     Ok(bytes)
+}
+
+/// As [`read_json_bytes`]; `None` if there is no such file.
+///
+/// # Errors
+/// Those of [`read_json_bytes`], less that one.
+pub fn read_json_bytes_if_there(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
+    match read_json_bytes(path) {
+        Err(CheckpointError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 fn list_safetensors(dir: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
@@ -373,118 +405,4 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Checkpo
         files.entry(file).or_default().insert(tensor);
     }
     Ok(files)
-}
-
-#[derive(Deserialize)]
-struct HeaderEntry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: (u64, u64),
-}
-
-/// A JSON object whose keys must differ; `serde_json` alone would keep the last of two equal keys.
-struct Header(Vec<(String, HeaderEntry)>);
-
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Header;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object of tensors")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut entries = BTreeMap::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        map.next_value::<serde::de::IgnoredAny>()?;
-                        continue;
-                    }
-                    let entry = map.next_value()?;
-                    match entries.entry(name) {
-                        std::collections::btree_map::Entry::Vacant(slot) => slot.insert(entry),
-                        std::collections::btree_map::Entry::Occupied(slot) => {
-                            return Err(serde::de::Error::custom(format_args!("tensor {} is named twice", slot.key())));
-                        }
-                    };
-                }
-                Ok(Header(entries.into_iter().collect()))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
-}
-
-/// Reads and checks the header of one safetensors file; its tensors come sorted by name.
-fn read_header(mut file: &File, path: &Path, shard: usize) -> Result<Vec<TensorEntry>, CheckpointError> {
-    let fail = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let file_len = file.metadata().map_err(fail)?.len();
-    let mut length = [0; 8];
-    if file_len < 8 {
-        return Err(CheckpointError::HeaderPastEnd { path: path.to_owned(), header: 8, file: file_len });
-    }
-    file.read_exact(&mut length).map_err(fail)?;
-    let header_len = u64::from_le_bytes(length);
-    if header_len > file_len - 8 {
-        return Err(CheckpointError::HeaderPastEnd { path: path.to_owned(), header: header_len, file: file_len });
-    }
-    if header_len > MAX_HEADER_BYTES {
-        return Err(CheckpointError::TooLong { path: path.to_owned(), found: header_len, limit: MAX_HEADER_BYTES });
-    }
-    let mut json = Vec::new();
-    file.take(header_len).read_to_end(&mut json).map_err(fail)?;
-    let Header(entries) = serde_json::from_slice(&json).map_err(|source| CheckpointError::Json {
-        path: path.to_owned(),
-        what: "the safetensors header",
-        source,
-    })?;
-
-    let data_start = 8 + header_len;
-    let data_len = file_len - data_start;
-    check_layout(&entries, path, data_len)?;
-    Ok(entries
-        .into_iter()
-        .map(|(name, entry)| TensorEntry {
-            name,
-            dtype: Dtype::from_name(&entry.dtype),
-            shape: entry.shape,
-            shard,
-            offset: data_start + entry.data_offsets.0,
-        })
-        .collect())
-}
-
-/// The tensors must tile the data exactly, as the format demands, and each must be as long as its shape says.
-fn check_layout(entries: &[(String, HeaderEntry)], path: &Path, data_len: u64) -> Result<(), CheckpointError> {
-    let mut order: Vec<_> = entries.iter().collect();
-    order.sort_by_key(|(_, entry)| entry.data_offsets);
-    let mut end = 0_u64;
-    for (name, entry) in order {
-        let (from, to) = entry.data_offsets;
-        let wrong = |expected: String| CheckpointError::Offsets {
-            path: path.to_owned(),
-            tensor: name.clone(),
-            expected,
-            found: entry.data_offsets,
-        };
-        if from != end || to < from {
-            return Err(wrong(format!("{end}..")));
-        }
-        let elements = entry.shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
-        let bytes = match Dtype::from_name(&entry.dtype).size() {
-            Some(size) => elements.and_then(|count| count.checked_mul(size)).map(|bytes| bytes as u64),
-            None => elements.map(|_| to - from),
-        };
-        match bytes {
-            None => return Err(wrong(format!("less than 2^64 values, not shape {:?}", entry.shape))),
-            Some(bytes) if bytes != to - from => {
-                return Err(wrong(format!("{end}.. of {bytes} bytes for {} {:?}", entry.dtype, entry.shape)));
-            }
-            Some(_) => end = to,
-        }
-    }
-    if end != data_len {
-        return Err(CheckpointError::DataLength { path: path.to_owned(), expected: end, found: data_len });
-    }
-    Ok(())
 }

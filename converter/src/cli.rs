@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and which exit code answers.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use bitnet_embed::config::Pooling;
 
 use crate::dummy::{self, DummyArch, DummyOptions};
-use crate::report::{Report, TerminalProgress};
+use crate::report::{Report, TerminalProgress, one_line};
 use crate::{ConvertError, ConvertOptions, Outtype, convert};
 
 const AFTER_HELP: &str = "\
@@ -72,7 +73,7 @@ struct ConvertArgs {
 
 #[derive(Args)]
 struct DummyArgs {
-    /// Shape of the model; `custom` takes the sizes below
+    /// Which model to imitate; the sizes below replace its own
     #[arg(long, value_enum)]
     arch: ArchArg,
     /// Type of the weights in the file
@@ -186,15 +187,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match result {
         Ok(report) => {
-            eprint!("{report}");
-            println!("{}", report.outfile.display());
+            say(&mut io::stderr(), &report.to_string());
+            say(&mut io::stdout(), &report.outfile.display().to_string());
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&mut io::stderr(), &format!("error: {}", one_line(&error.to_string())));
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Prints lines; whoever closed the stream does not want them, and the exit code says the rest.
+fn say(stream: &mut dyn Write, lines: &str) {
+    let _ = writeln!(stream, "{lines}");
 }
 
 fn run_convert(args: ConvertArgs) -> Result<Report, ConvertError> {

@@ -1,13 +1,12 @@
 //! `config.json` and `modules.json` of a checkpoint.
 
-use std::io;
 use std::path::Path;
 
 use bitnet_embed::config::{ConfigError, ModelConfig, Pooling};
 use serde_json::Value;
 
 use crate::ConvertError;
-use crate::checkpoint::{CheckpointError, read_json_bytes};
+use crate::checkpoint::{CheckpointError, read_json_bytes_if_there};
 
 /// What a checkpoint says about its model. A [`ModelConfig`] holds what is computed; a file states it in the terms
 /// of the checkpoint, so that every reader can draw its own conclusions.
@@ -37,7 +36,8 @@ impl SourceConfig {
     /// When a file is damaged or missing, the model is not supported, or nothing states its pooling.
     pub fn read(dir: &Path, pooling: Option<Pooling>) -> Result<Self, ConvertError> {
         let path = dir.join("config.json");
-        let config = read_json(&path)?;
+        let hint = "give the folder of a Hugging Face checkpoint";
+        let config = read_json(&path)?.ok_or_else(|| CheckpointError::NoFile { path: path.clone(), hint })?;
         let pooling = read_modules(dir, pooling)?;
         let unsupported = |source| ConvertError::Config { path, source };
         // The model before the pooling: it is no use to ask for a flag that will not help.
@@ -73,25 +73,17 @@ impl SourceConfig {
     }
 }
 
-fn read_json(path: &Path) -> Result<Value, ConvertError> {
-    Ok(serde_json::from_slice(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
-        path: path.to_owned(),
-        what: "the file",
-        source,
-    })?)
+fn read_json(path: &Path) -> Result<Option<Value>, ConvertError> {
+    let Some(bytes) = read_json_bytes_if_there(path)? else { return Ok(None) };
+    let value = serde_json::from_slice(&bytes);
+    let what = "the file";
+    Ok(value.map_err(|source| CheckpointError::Json { path: path.to_owned(), what, source })?)
 }
 
 /// `given`, or else the pooling of `modules.json`; either way that file may hold only modules that are supported.
 fn read_modules(dir: &Path, given: Option<Pooling>) -> Result<Option<Pooling>, ConvertError> {
     let path = dir.join("modules.json");
-    let modules = match read_json(&path) {
-        Err(ConvertError::Checkpoint(CheckpointError::Read { source, .. }))
-            if source.kind() == io::ErrorKind::NotFound =>
-        {
-            return Ok(given);
-        }
-        other => other?,
-    };
+    let Some(modules) = read_json(&path)? else { return Ok(given) };
     for kind in modules.as_array().into_iter().flatten().filter_map(|module| module["type"].as_str()) {
         if !["Transformer", "Pooling", "Normalize"].iter().any(|known| kind.ends_with(known)) {
             return Err(ConvertError::Module { path, kind: kind.to_owned() });

@@ -198,7 +198,6 @@ fn config(options: &DummyOptions) -> Result<SourceConfig, ConvertError> {
     let shape = &options.shape;
     let mut config = json!({
         "model_type": "qwen3",
-        "hidden_act": "silu",
         "rope_theta": 1_000_000.0,
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.hidden_size,

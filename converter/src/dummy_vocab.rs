@@ -3,7 +3,9 @@
 //! They are valid in every respect: each token that is no single character or byte comes from a merge of two tokens
 //! that exist. A word of English takes about one token per three letters, so lengths are realistic if a little high.
 
-use crate::vocab::{TokenType, Vocab, VocabKind};
+use bitnet_embed::tokenizer::TokenType;
+
+use crate::vocab::{Vocab, VocabKind};
 
 /// Smallest vocabulary: bytes, characters, special tokens and some merges.
 pub(crate) const MIN_TOKENS: usize = 384;
@@ -24,6 +26,7 @@ pub(crate) fn vocab(kind: VocabKind, size: usize) -> Vocab {
             eot: None,
             add_bos: kind == VocabKind::Llama,
             add_eos: true,
+            whole: None,
             notes: Vec::new(),
         },
     };

@@ -16,8 +16,11 @@ pub mod dummy;
 mod dummy_vocab;
 pub mod encode;
 mod error;
+mod header;
 pub mod metadata;
 pub mod plan;
+mod rebuild;
+mod recognise;
 pub mod report;
 mod tokenizer_json;
 pub mod vocab;
@@ -30,7 +33,7 @@ use bitnet_embed::gguf::GgufWriter;
 pub use error::{ConvertError, EXIT_NOT_WRITTEN, EXIT_REFUSED, EXIT_UNSUPPORTED};
 pub use plan::Outtype;
 
-use checkpoint::{Checkpoint, CheckpointError, read_json_bytes};
+use checkpoint::{Checkpoint, CheckpointError, read_json_bytes_if_there};
 use config::SourceConfig;
 use plan::TensorHead;
 use report::{Progress, Report};
@@ -132,12 +135,10 @@ impl Inputs {
 }
 
 fn read_vocab(inputs: &Inputs, vocab_size: usize) -> Result<Vocab, ConvertError> {
-    let tokenizer = read_json_bytes(&inputs.tokenizer)?;
-    let config = match read_json_bytes(&inputs.tokenizer_config) {
-        Ok(bytes) => Some(bytes),
-        Err(CheckpointError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error.into()),
-    };
+    let hint = "save the tokenizer as transformers does for fast tokenizers";
+    let tokenizer = read_json_bytes_if_there(&inputs.tokenizer)?
+        .ok_or_else(|| CheckpointError::NoFile { path: inputs.tokenizer.clone(), hint })?;
+    let config = read_json_bytes_if_there(&inputs.tokenizer_config)?;
     Vocab::from_json(&tokenizer, config.as_deref(), vocab_size)
         .map_err(|source| ConvertError::Vocab { path: inputs.tokenizer.clone(), source })
 }

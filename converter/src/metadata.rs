@@ -91,5 +91,8 @@ fn vocab_entries(vocab: &Vocab) -> Entries {
     for (key, flag) in order.map(|index| flags[index]) {
         add(key, flag.into());
     }
+    if let Some(json) = &vocab.whole {
+        entries.push((tk::HUGGINGFACE_JSON.to_owned(), json.as_str().into()));
+    }
     entries
 }

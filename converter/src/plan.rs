@@ -258,3 +258,91 @@ fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, outtype: Outtype) -> Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bitnet_embed::config::Pooling;
+    use serde_json::json;
+
+    fn config(model_type: &str) -> ModelConfig {
+        let config = json!({
+            "model_type": model_type, "vocab_size": 10, "hidden_size": 128, "intermediate_size": 256, "head_dim": 32,
+            "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1e6,
+        });
+        ModelConfig::from_json(&config, Pooling::Last).expect("a valid config")
+    }
+
+    /// Plans a whole checkpoint of that type, less the tensors that contain `without`.
+    fn plan_model(model_type: &str, without: &str, outtype: Outtype) -> Result<Plan, PlanError> {
+        let config = config(model_type);
+        let names = [
+            ("model.norm.weight", vec![128]),
+            ("model.embed_tokens.weight", vec![10, 128]),
+            ("model.layers.0.input_layernorm.weight", vec![128]),
+            ("model.layers.0.post_attention_layernorm.weight", vec![128]),
+            ("model.layers.0.pre_feedforward_layernorm.weight", vec![128]),
+            ("model.layers.0.post_feedforward_layernorm.weight", vec![128]),
+            ("model.layers.0.self_attn.q_norm.weight", vec![32]),
+            ("model.layers.0.self_attn.k_norm.weight", vec![32]),
+            ("model.layers.0.self_attn.q_proj.weight", vec![128, 128]),
+            ("model.layers.0.self_attn.q_proj.norm.weight", vec![128]),
+            ("model.layers.0.self_attn.k_proj.weight", vec![64, 128]),
+            ("model.layers.0.self_attn.k_proj.norm.weight", vec![128]),
+            ("model.layers.0.self_attn.v_proj.weight", vec![64, 128]),
+            ("model.layers.0.self_attn.v_proj.norm.weight", vec![128]),
+            ("model.layers.0.self_attn.o_proj.weight", vec![128, 128]),
+            ("model.layers.0.self_attn.o_proj.norm.weight", vec![128]),
+            ("model.layers.0.mlp.gate_proj.weight", vec![256, 128]),
+            ("model.layers.0.mlp.gate_proj.norm.weight", vec![128]),
+            ("model.layers.0.mlp.up_proj.weight", vec![256, 128]),
+            ("model.layers.0.mlp.up_proj.norm.weight", vec![128]),
+            ("model.layers.0.mlp.down_proj.weight", vec![128, 256]),
+            ("model.layers.0.mlp.down_proj.norm.weight", vec![256]),
+        ];
+        let heads: Vec<TensorHead<'_>> = names
+            .iter()
+            .filter(|(name, _)| without.is_empty() || !name.contains(without))
+            .map(|(name, shape)| TensorHead { name, dtype: &Dtype::BF16, shape })
+            .collect();
+        plan(&config, &heads, outtype, false)
+    }
+
+    #[test]
+    fn projections_alone_become_ternary_and_gemmas_own_norms_alone_get_one() {
+        let plan = plan_model("gemma3_text", "", Outtype::I2S).expect("a whole model");
+        let find = |name: &str| {
+            let tensor = plan.tensors.iter().find(|tensor| tensor.name == name).expect(name);
+            (tensor.target, tensor.add_one)
+        };
+        assert_eq!(find("token_embd.weight"), (GgmlType::F16, false));
+        assert_eq!(find("output_norm.weight"), (GgmlType::F16, true));
+        assert_eq!(find("blk.0.attn_q_norm.weight"), (GgmlType::F16, true));
+        assert_eq!(find("blk.0.post_ffw_norm.weight"), (GgmlType::F16, true));
+        assert_eq!(find("blk.0.attn_q_norm_in.weight"), (GgmlType::F16, false));
+        assert_eq!(find("blk.0.attn_q.weight"), (GgmlType::I2_S, false));
+        let order: Vec<usize> = plan.tensors.iter().map(|tensor| tensor.source).collect();
+        assert!(order.is_sorted(), "the checkpoint's order is kept");
+    }
+
+    #[test]
+    fn qwens_norms_are_stored_as_they_are() {
+        let plan = plan_model("qwen3", "_feedforward_", Outtype::F16).expect("a whole model");
+        assert!(plan.tensors.iter().all(|tensor| !tensor.add_one && tensor.target == GgmlType::F16));
+    }
+
+    #[test]
+    fn a_norm_of_the_other_architecture_has_no_place() {
+        let error = plan_model("qwen3", "", Outtype::F16).expect_err("Gemma's norms are among them");
+        assert!(matches!(error, PlanError::Unknown { tensor, .. } if tensor.contains("pre_feedforward")));
+        let error = plan_model("gemma3_text", "pre_feedforward", Outtype::F16).expect_err("a norm is missing");
+        assert!(matches!(error, PlanError::Missing { name, missing: 1, .. } if name == "blk.0.ffn_norm.weight"));
+    }
+
+    #[test]
+    fn one_projection_without_its_norm_makes_the_model_no_bitnet() {
+        let error = plan_model("gemma3_text", "down_proj.norm", Outtype::I2S).expect_err("a norm is missing");
+        assert!(matches!(error, PlanError::NotBitNet { tensor, .. } if tensor == "blk.0.ffn_down.weight"));
+        assert!(plan_model("gemma3_text", "down_proj.norm", Outtype::F16).is_ok());
+    }
+}

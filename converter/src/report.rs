@@ -8,6 +8,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::plan::PlannedTensor;
 
+/// Names come from files: line breaks and terminal escapes in them are shown, not obeyed.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
 /// What was written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -43,16 +48,16 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for note in &self.notes {
-            writeln!(f, "note: {note}")?;
+            writeln!(f, "note: {}", one_line(note))?;
         }
         if !self.skipped.is_empty() {
-            writeln!(f, "note: not part of an embedding model, left out: {}", self.skipped.join(", "))?;
+            writeln!(f, "note: not part of an embedding model, left out: {}", one_line(&self.skipped.join(", ")))?;
         }
         write!(f, "{} tensors, ", self.tensors)?;
         if self.ternary_tensors > 0 {
             write!(f, "{} of them ternary, ", self.ternary_tensors)?;
         }
-        writeln!(f, "{:.1} MB", self.bytes as f64 / 1e6)
+        write!(f, "{:.1} MB", self.bytes as f64 / 1e6)
     }
 }
 

@@ -5,18 +5,14 @@
 //! by a hash of what it says: anything that neither kind can express is refused by name.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
+use bitnet_embed::tokenizer::TokenType;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use crate::rebuild;
+use crate::recognise::{Template, expect, recognise};
 use crate::tokenizer_json::{AddedToken, ModelSpec, TokenizerConfig, TokenizerJson};
 
-/// The pattern of the Qwen2 and Qwen3 tokenizers, and the same without inline flags, as some exporters write it.
-const QWEN2_PATTERNS: [&str; 2] = [
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-];
 /// Score of an added token, which no merge makes.
 const ADDED_SCORE: f32 = -1000.0;
 /// Score of a row of the table without a token.
@@ -115,24 +111,8 @@ impl VocabKind {
     }
 }
 
-/// GGUF's token types, by the numbers it stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum TokenType {
-    /// An ordinary token.
-    Normal = 1,
-    /// An added token that is not text.
-    Control = 3,
-    /// An added token that is text (runs of whitespace).
-    UserDefined = 4,
-    /// A row of the table without a token.
-    Unused = 5,
-    /// `<0xHH>`.
-    Byte = 6,
-}
-
 /// A vocabulary as GGUF stores it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Vocab {
     /// Which kind.
     pub kind: VocabKind,
@@ -158,6 +138,8 @@ pub struct Vocab {
     pub add_bos: bool,
     /// Whether `eos` is put after every text.
     pub add_eos: bool,
+    /// The whole `tokenizer.json`, where the rest does not say it all.
+    pub whole: Option<String>,
     /// What the user should know: tokens left out, settings that contradict each other.
     pub notes: Vec<String>,
 }
@@ -172,7 +154,8 @@ impl Vocab {
     pub fn from_json(tokenizer: &[u8], tokenizer_config: Option<&[u8]>, vocab_size: usize) -> Result<Self, VocabError> {
         let kind_of_model: ModelType = parse(tokenizer)?;
         expect(&kind_of_model.model.r#type == "BPE", "model.type", "BPE", &kind_of_model.model.r#type)?;
-        let tokenizer: TokenizerJson = parse(tokenizer)?;
+        let json = tokenizer;
+        let tokenizer: TokenizerJson = parse(json)?;
         let config = match tokenizer_config {
             None => TokenizerConfig::default(),
             Some(json) => serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?,
@@ -194,6 +177,7 @@ impl Vocab {
             eot: None,
             add_bos: template.before.is_some(),
             add_eos: template.after.is_some(),
+            whole: None,
             notes: Vec::new(),
         };
         // What ends a text is what the template appends, not what a chat model calls its end of text.
@@ -214,6 +198,14 @@ impl Vocab {
         }
         vocab.apply_flags(&config);
         vocab.fill(&tokenizer, vocab_size)?;
+        if kind == VocabKind::Llama
+            && let Some(obstacle) = rebuild::obstacle(&vocab, &tokenizer.model.merges)
+        {
+            vocab.whole = Some(String::from_utf8_lossy(json).into_owned());
+            vocab.notes.push(format!(
+                "all of tokenizer.json is stored, because scores do not give back its merges: {obstacle}"
+            ));
+        }
         Ok(vocab)
     }
 
@@ -240,7 +232,8 @@ impl Vocab {
         let ModelSpec { vocab, merges, .. } = &tokenizer.model;
         let mut rows: Vec<Option<&str>> = vec![None; vocab_size];
         let mut added_rows = HashSet::new();
-        let special: HashSet<u32> = [self.bos, self.eos, self.unknown, self.padding].into_iter().flatten().collect();
+        let special: HashSet<u32> =
+            [self.bos, self.eos, self.unknown, self.padding, self.eot].into_iter().flatten().collect();
         let mut left_out = Vec::new();
         for token in &tokenizer.added_tokens {
             check_added(token)?;
@@ -328,14 +321,6 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, VocabError> {
     serde_json::from_slice(json).map_err(|source| VocabError::Json { source })
 }
 
-fn expect(holds: bool, field: &str, expected: &'static str, found: &dyn fmt::Display) -> Result<(), VocabError> {
-    if holds {
-        return Ok(());
-    }
-    let found: String = found.to_string().chars().take(120).collect();
-    Err(VocabError::Unsupported { field: field.to_owned(), expected, found })
-}
-
 fn out_of_range(token: &str, id: u32, vocab_size: usize) -> VocabError {
     VocabError::IdOutOfRange { token: token.to_owned(), id, vocab_size }
 }
@@ -367,119 +352,6 @@ fn check_added(token: &AddedToken) -> Result<(), VocabError> {
     let plain = !token.lstrip && !token.rstrip && !token.single_word;
     let found = format!("lstrip {}, rstrip {}, single_word {}", token.lstrip, token.rstrip, token.single_word);
     expect(plain, &format!("added token {:?}", token.content), "no lstrip, rstrip or single_word", &found)
-}
-
-/// Which of the two kinds a tokenizer is.
-fn recognise(tokenizer: &TokenizerJson) -> Result<VocabKind, VocabError> {
-    let model = &tokenizer.model;
-    let empty = |affix: &Option<String>| affix.as_deref().unwrap_or_default().is_empty();
-    expect(empty(&model.continuing_subword_prefix), "model.continuing_subword_prefix", "none", &"a prefix")?;
-    expect(empty(&model.end_of_word_suffix), "model.end_of_word_suffix", "none", &"a suffix")?;
-    expect(!model.ignore_merges, "model.ignore_merges", "false", &"true")?;
-    expect(model.dropout.is_none_or(|rate| rate == 0.0), "model.dropout", "none", &"a rate")?;
-
-    let null = Value::Null;
-    let normalizer = unwrap_sequence(tokenizer.normalizer.as_ref().unwrap_or(&null), "normalizers");
-    let pre = tokenizer.pre_tokenizer.as_ref().unwrap_or(&null);
-    if model.byte_fallback {
-        let replaces_space = normalizer["type"] == "Replace"
-            && normalizer["pattern"] == json!({"String": " "})
-            && normalizer["content"] == "\u{2581}";
-        expect(replaces_space, "normalizer", "space replaced by U+2581 and nothing else", normalizer)?;
-        // With every space replaced beforehand, splitting at spaces does nothing.
-        let splits_at_space = pre.is_null() || (pre["type"] == "Split" && pre["pattern"] == json!({"String": " "}));
-        expect(splits_at_space, "pre_tokenizer", "none, or a split at spaces", pre)?;
-        return Ok(VocabKind::Llama);
-    }
-    expect(normalizer["type"] == "NFC", "normalizer", "NFC (or byte_fallback, as Gemma has it)", normalizer)?;
-    let parts = pre["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let [split, bytes] = parts else {
-        expect(false, "pre_tokenizer", "a split by the Qwen2 pattern, then bytes", pre)?;
-        return Ok(VocabKind::Gpt2);
-    };
-    let pattern = &split["pattern"]["Regex"];
-    expect(
-        split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] != true,
-        "pre_tokenizer",
-        "an isolating split by the Qwen2 pattern",
-        split,
-    )?;
-    expect(
-        pattern.as_str().is_some_and(|pattern| QWEN2_PATTERNS.contains(&pattern)),
-        "pre_tokenizer pattern",
-        "the Qwen2 pattern",
-        pattern,
-    )?;
-    expect(
-        bytes["type"] == "ByteLevel" && bytes["add_prefix_space"] == false && bytes["use_regex"] == false,
-        "pre_tokenizer",
-        "ByteLevel without prefix space or pattern of its own",
-        bytes,
-    )?;
-    Ok(VocabKind::Gpt2)
-}
-
-/// A sequence of one is that one.
-fn unwrap_sequence<'a>(value: &'a Value, list: &str) -> &'a Value {
-    match value[list].as_array().map(Vec::as_slice) {
-        Some([only]) if value["type"] == "Sequence" => only,
-        _ => value,
-    }
-}
-
-/// What the post-processor puts around a single text.
-#[derive(Default)]
-struct Template {
-    before: Option<String>,
-    after: Option<String>,
-}
-
-impl Template {
-    fn read(post_processor: Option<&Value>) -> Result<Self, VocabError> {
-        let Some(value) = post_processor.filter(|value| !value.is_null()) else { return Ok(Self::default()) };
-        let one = std::slice::from_ref(value);
-        let steps = match value["processors"].as_array() {
-            Some(steps) if value["type"] == "Sequence" => steps,
-            _ => one,
-        };
-        let mut template = Self::default();
-        let mut found = false;
-        for step in steps {
-            // ByteLevel as a post-processor only trims offsets.
-            if step["type"] == "ByteLevel" {
-                continue;
-            }
-            expect(!found && step["type"] == "TemplateProcessing", "post_processor", "one template", step)?;
-            found = true;
-            template = Self::from_single(&step["single"])?;
-        }
-        Ok(template)
-    }
-
-    fn from_single(single: &Value) -> Result<Self, VocabError> {
-        let pieces: Vec<Option<&str>> = single
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|piece| if piece["Sequence"].is_object() { None } else { piece["SpecialToken"]["id"].as_str() })
-            .collect();
-        let texts = single.as_array().into_iter().flatten().filter(|piece| piece["Sequence"].is_object()).count();
-        let (before, after) = match pieces[..] {
-            [None] => (None, None),
-            [None, after] => (None, after),
-            [before, None] => (before, None),
-            [before, None, after] => (before, after),
-            _ => (None, None),
-        };
-        let tokens = usize::from(before.is_some()) + usize::from(after.is_some());
-        expect(
-            texts == 1 && tokens + 1 == pieces.len(),
-            "post_processor template",
-            "at most one token on each side of the text",
-            single,
-        )?;
-        Ok(Self { before: before.map(str::to_owned), after: after.map(str::to_owned) })
-    }
 }
 
 /// Looks ids up by token.

@@ -194,3 +194,30 @@ fn the_command_line_is_checked_and_explained() {
     }
     assert_eq!(run(&["no/such/folder", "--outtype", "f16"]).status.code(), Some(3));
 }
+
+#[test]
+fn a_table_longer_than_one_piece_is_converted_and_checked_to_its_end() {
+    let rows = 70_000;
+    assert!(rows * 64 > converter::encode::CHUNK && rows * 64 < 2 * converter::encode::CHUNK);
+    let copy = Copy::of("qwen3-std");
+    copy.edit_json("config.json", |config| config["vocab_size"] = json!(rows));
+    let values: Vec<f32> = (0..rows * 64).map(|index| (index % 1009) as f32 / 64.0).collect();
+    let store = |values: &[f32]| {
+        copy.edit_tensors("model.safetensors", |tensors| {
+            let table = tensors.0.get_mut("model.embed_tokens.weight").expect("there");
+            *table = ("F32".to_owned(), vec![rows, 64], values.iter().flat_map(|v| v.to_le_bytes()).collect());
+        });
+    };
+    store(&values);
+    let file = convert(&copy, &["--outtype", "f16"]);
+    let tensor = file.tensor("token_embd.weight").expect("there");
+    let mut found = vec![0.0; values.len()];
+    GgmlType::F16.decode_row(file.data(tensor).expect("data"), &mut found);
+    // Multiples of 1/64 below 16 are exact in half precision.
+    assert!(found == values);
+
+    let mut spoiled = values;
+    *spoiled.last_mut().expect("not empty") = f32::NAN;
+    store(&spoiled);
+    copy.assert_refused(&["--outtype", "f16"], 3, &["value 4479999 is NaN"]);
+}

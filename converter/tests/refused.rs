@@ -159,6 +159,15 @@ fn a_tensor_without_a_place_is_refused() {
 }
 
 #[test]
+fn names_from_files_cannot_break_the_line_or_drive_the_terminal() {
+    let copy = Copy::of("qwen3-std");
+    copy.edit_tensors(WEIGHTS, |tensors| {
+        tensors.0.insert("a\nerror: b\u{1b}[2J".to_owned(), ("F32".to_owned(), vec![1], vec![0; 4]));
+    });
+    copy.assert_refused(F16, REFUSED, &["a\\nerror: b\\u{1b}[2J"]);
+}
+
+#[test]
 fn a_shape_at_odds_with_the_config_is_refused() {
     let copy = Copy::of("qwen3-std");
     copy.edit_json("config.json", |config| config["intermediate_size"] = json!(256));

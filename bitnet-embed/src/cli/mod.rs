@@ -46,7 +46,7 @@ impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Embed(EmbedError::MaxTokens { .. } | EmbedError::Threads { .. }) => 2,
-            Self::Embed(EmbedError::Store(StoreError { problem, .. })) => match problem {
+            Self::Embed(EmbedError::Store(StoreError { problem, .. })) => match &**problem {
                 StoreProblem::Config(error) if error.is_unsupported() => 4,
                 StoreProblem::Linear(_) => 4,
                 _ => 3,

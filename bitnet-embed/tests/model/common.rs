@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Largest difference of a component in a float model.
-pub struct Tolerance {
-    pub float: f64,
+pub(crate) struct Tolerance {
+    pub(crate) float: f64,
 }
 
 /// `stable` texts of a BitNet model: largest difference of a component, for the share of them below.
@@ -23,23 +23,23 @@ const STABLE_SHARE: f64 = 0.9;
 const ANGLE: f64 = 3e-3;
 
 /// The texts of a golden file and what each must become.
-pub struct Golden {
-    pub texts: Vec<String>,
-    pub ids: Vec<Vec<u32>>,
-    pub vectors: Vec<Vec<f32>>,
-    pub stable: Vec<bool>,
-    pub bitnet: bool,
+pub(crate) struct Golden {
+    pub(crate) texts: Vec<String>,
+    pub(crate) ids: Vec<Vec<u32>>,
+    pub(crate) vectors: Vec<Vec<f32>>,
+    pub(crate) stable: Vec<bool>,
+    pub(crate) bitnet: bool,
 }
 
-pub fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-pub fn testdata() -> PathBuf {
+pub(crate) fn testdata() -> PathBuf {
     workspace().join("testdata")
 }
 
-pub fn read_json(path: &Path) -> Value {
+pub(crate) fn read_json(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -50,7 +50,7 @@ fn vector(value: &Value) -> Vec<f32> {
 
 impl Golden {
     /// The reference of the checkpoint itself.
-    pub fn of_checkpoint(json: &Value) -> Self {
+    pub(crate) fn of_checkpoint(json: &Value) -> Self {
         let texts = json["texts"].as_array().unwrap();
         Self {
             texts: texts.iter().map(|text| text["text"].as_str().unwrap().to_owned()).collect(),
@@ -66,7 +66,7 @@ impl Golden {
 
     /// The reference of a file of that type, read the first of `readings` that the golden lists; `None` if it lists
     /// none. The two sets of fixtures nest the same things differently.
-    pub fn of_file(json: &Value, ty: &str, readings: &[&str]) -> Option<Self> {
+    pub(crate) fn of_file(json: &Value, ty: &str, readings: &[&str]) -> Option<Self> {
         let file = &json["gguf"][ty];
         let (vectors, stable) = readings.iter().find_map(|reading| {
             let nested = &file[reading];
@@ -89,7 +89,7 @@ impl Golden {
     }
 
     /// Asserts the rules above.
-    pub fn assert_close(&self, vectors: &[Vec<f32>], tolerance: &Tolerance, what: &str) {
+    pub(crate) fn assert_close(&self, vectors: &[Vec<f32>], tolerance: &Tolerance, what: &str) {
         assert_eq!(vectors.len(), self.vectors.len(), "{what}");
         let distance = |a: &[f32], b: &[f32]| {
             assert_eq!(a.len(), b.len(), "{what}");
@@ -116,7 +116,7 @@ impl Golden {
 }
 
 /// The Burn devices that this build has.
-pub fn devices() -> Vec<(&'static str, Device)> {
+pub(crate) fn devices() -> Vec<(&'static str, Device)> {
     vec![
         #[cfg(feature = "flex")]
         ("flex", Device::flex()),
@@ -126,7 +126,7 @@ pub fn devices() -> Vec<(&'static str, Device)> {
 }
 
 /// Embeds on every device and on each of `backends`, asserts equal token ids and equal bits, and returns the vectors.
-pub fn embed_everywhere(file: &Path, golden: &Golden, backends: &[BackendKind]) -> Vec<Vec<f32>> {
+pub(crate) fn embed_everywhere(file: &Path, golden: &Golden, backends: &[BackendKind]) -> Vec<Vec<f32>> {
     let mut first: Option<(String, Vec<Vec<f32>>)> = None;
     for (device_name, device) in devices() {
         for &backend in backends {
@@ -148,6 +148,6 @@ pub fn embed_everywhere(file: &Path, golden: &Golden, backends: &[BackendKind]) 
     first.expect("a build with a Burn backend").1
 }
 
-pub fn bits(vectors: &[Vec<f32>]) -> Vec<Vec<u32>> {
+pub(crate) fn bits(vectors: &[Vec<f32>]) -> Vec<Vec<u32>> {
     vectors.iter().map(|vector| vector.iter().map(|value| value.to_bits()).collect()).collect()
 }

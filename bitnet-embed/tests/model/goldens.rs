@@ -2,13 +2,10 @@
 //!
 //! `testdata/README.md` says where the references come from. A second set, whose vocabularies may not be committed, is
 //! read from beside the project where it is present.
-#![cfg(feature = "burn")]
 
-mod common;
-
+use crate::common::{Golden, Tolerance, embed_everywhere, read_json, testdata, workspace};
 use bitnet_embed::BackendKind::{F16, I2s};
 use bitnet_embed::config::Pooling;
-use common::{Golden, Tolerance, embed_everywhere, read_json, testdata, workspace};
 use converter::{ConvertOptions, Outtype};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -71,7 +68,7 @@ impl Set {
             }
             if checkpoint.bitnet {
                 // An f16 master weight and the packed code it becomes are the same ternary weight.
-                let same = common::bits(&vectors_i2s) == common::bits(&vectors_f16);
+                let same = crate::common::bits(&vectors_i2s) == crate::common::bits(&vectors_f16);
                 println!("{name}: i2_s and f16 files give {} vectors", if same { "the same" } else { "other" });
             }
         }

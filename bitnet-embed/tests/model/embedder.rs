@@ -1,14 +1,11 @@
 //! What a user of [`Embedder`] relies on: the same bits in any company, batches, limits, threads, refusals.
-#![cfg(feature = "burn")]
 
-mod common;
-
+use crate::common::{bits, testdata};
 use bitnet_embed::config::Overrides;
 use bitnet_embed::output::Normalization;
 use bitnet_embed::{BackendKind, EmbedError, Embedder};
 use burn_i2s::isa::Isa;
 use burn_i2s::pooling::Pooling;
-use common::{bits, testdata};
 use proptest::prelude::*;
 
 fn model(name: &str) -> std::path::PathBuf {

@@ -1,14 +1,11 @@
 //! The residual stream after every layer, and the integers of layer 0, against the references of the fixture models.
-#![cfg(feature = "burn")]
 
-mod common;
-
+use crate::common::{devices, read_json, testdata};
 use bitnet_embed::batch::RaggedBatch;
 use bitnet_embed::model::Block;
 use bitnet_embed::{BitNetEmbedding, F16Backend, GgufStore, I2sBackend};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_i2s::linear::{ComputeBackend, LinearLayer};
-use common::{devices, read_json, testdata};
 use converter::{ConvertOptions, Outtype};
 use serde_json::Value;
 use std::path::Path;
@@ -32,7 +29,7 @@ fn matrix(value: &Value) -> Vec<f32> {
 }
 
 fn floats(tensor: Tensor<2>) -> Vec<f32> {
-    tensor.into_data().into_vec().unwrap()
+    tensor.into_data().try_into_vec().unwrap()
 }
 
 /// Largest difference relative to the largest magnitude.

@@ -1,0 +1,7 @@
+//! The model from file to vector, held against references, and what users of the library rely on.
+#![cfg(feature = "burn")]
+
+mod common;
+mod embedder;
+mod goldens;
+mod layers;
