@@ -12,6 +12,7 @@ pub mod math;
 pub mod peak;
 pub mod pooling;
 pub mod quantize;
+pub(crate) mod rms;
 pub mod rope;
 pub(crate) mod softmax_tile;
 pub(crate) mod threads;
