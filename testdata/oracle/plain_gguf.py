@@ -25,7 +25,7 @@ TEXTS = [
     "fn main() { println!(\"{}\", 1 + 1); }",
     "Die Katze sitzt auf der Matte, und über ihr hängt ein Bild. 猫がマットの上に座った。 Кошка сидит на коврике.",
     # Longer than a window of 512 tokens.
-    "Water boils at a lower temperature on a mountain because the air there is thinner. " * 45,
+    " ".join(f"The square of {n} is {n * n}." for n in range(70)),
 ]
 
 
