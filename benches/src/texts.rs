@@ -1,0 +1,113 @@
+//! Whole texts through the `Embedder`: many short ones, and one query at a time.
+
+use crate::error::BenchError;
+use crate::run::mean_and_deviation;
+use crate::shapes::Random;
+use bitnet_embed::embedder::{BackendKind, Embedder};
+use burn_i2s::isa::Isa;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+/// Tokens of the long text that short ones are compared with.
+const PREFILL: usize = 512;
+
+/// Tokens of a query.
+const QUERY: usize = 16;
+
+/// What to time.
+#[derive(Clone, Debug)]
+pub struct TextTests {
+    /// How many texts.
+    pub count: usize,
+    /// About how many tokens each.
+    pub tokens: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Samples of each.
+    pub repetitions: usize,
+    /// The instruction-set level.
+    pub isa: Isa,
+    /// The linear layers, if not the file's default.
+    pub backend: Option<BackendKind>,
+}
+
+/// Times short texts, their tokenization alone, a 512-token prefill and a 16-token query, all in turns, and prints
+/// tokens a second and milliseconds.
+///
+/// # Errors
+/// When the file is refused, or the result cannot be written.
+pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), BenchError> {
+    let mut builder = Embedder::builder().threads(tests.threads).isa(tests.isa);
+    if let Some(backend) = tests.backend {
+        builder = builder.backend(backend);
+    }
+    let embedder = builder.open(path)?;
+    let mut random = Random(1);
+    let texts = make_texts(&embedder, &mut random, tests)?;
+    let vocab_size = embedder.config().vocab_size;
+    let mut ids = |len: usize| vec![(0..len).map(|_| random.below(vocab_size) as u32).collect::<Vec<u32>>()];
+    let (prefill, query) = (ids(PREFILL), ids(QUERY));
+    embedder.embed_ids(&prefill)?;
+
+    let (mut short, mut tokenized, mut long, mut queries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut report = Default::default();
+    for _ in 0..tests.repetitions.max(1) {
+        let timer = Instant::now();
+        (_, report) = embedder.embed_with_report(&texts)?;
+        short.push(report.tokens as f64 / timer.elapsed().as_secs_f64());
+        let timer = Instant::now();
+        for text in &texts {
+            embedder.tokenize(text)?;
+        }
+        tokenized.push(timer.elapsed().as_secs_f64());
+        for _ in 0..3 {
+            let timer = Instant::now();
+            embedder.embed_ids(&prefill)?;
+            long.push(PREFILL as f64 / timer.elapsed().as_secs_f64());
+            let timer = Instant::now();
+            embedder.embed_ids(&query)?;
+            queries.push(timer.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    let [short, tokenized, long, queries] = [short, tokenized, long, queries].map(|values| mean_and_deviation(&values));
+    let (count, tokens, threads) = (tests.count, report.tokens as f64, tests.threads);
+    writeln!(out, "{} on {}, threads: {threads}", path.display(), tests.isa)?;
+    let forwards = report.forwards;
+    writeln!(
+        out,
+        "  {count} texts of {:.1} tokens in {forwards} forwards: {:.1} ± {:.1} t/s, {:.1} % of a {PREFILL}-token text",
+        tokens / count as f64,
+        short.0,
+        short.1,
+        100.0 * short.0 / long.0
+    )?;
+    writeln!(out, "  one text of {PREFILL} tokens: {:.1} ± {:.1} t/s", long.0, long.1)?;
+    writeln!(
+        out,
+        "  tokenization on one thread: {:.3} s, {:.1} % of the time of all texts",
+        tokenized.0,
+        100.0 * tokenized.0 * short.0 / tokens
+    )?;
+    writeln!(out, "  one query of {QUERY} tokens: {:.2} ± {:.2} ms", queries.0, queries.1)?;
+    Ok(())
+}
+
+/// Texts of random words, each of at least the tokens asked for, where lengths vary by half of it either way.
+fn make_texts(embedder: &Embedder, random: &mut Random, tests: &TextTests) -> Result<Vec<String>, BenchError> {
+    const WORDS: [&str; 16] = [
+        "the", "plant", "makes", "sugar", "from", "light", "and", "water", "while", "a", "river", "carries", "stones",
+        "to", "old", "cities",
+    ];
+    let mut texts = Vec::with_capacity(tests.count);
+    for _ in 0..tests.count {
+        let wanted = tests.tokens / 2 + random.below(tests.tokens + 1);
+        let mut text = String::new();
+        while text.is_empty() || embedder.tokenize(&text)?.len() < wanted {
+            text.push_str(WORDS[random.below(WORDS.len())]);
+            text.push(' ');
+        }
+        texts.push(text);
+    }
+    Ok(texts)
+}
