@@ -93,19 +93,24 @@ pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), Be
     Ok(())
 }
 
-/// Texts of random words, each of at least the tokens asked for, where lengths vary by half of it either way.
+/// Texts of made-up words, so that a tokenizer's memory of words does not answer for it. Their lengths vary by half of
+/// what was asked for either way.
 fn make_texts(embedder: &Embedder, random: &mut Random, tests: &TextTests) -> Result<Vec<String>, BenchError> {
-    const WORDS: [&str; 16] = [
-        "the", "plant", "makes", "sugar", "from", "light", "and", "water", "while", "a", "river", "carries", "stones",
-        "to", "old", "cities",
+    const SYLLABLES: [&str; 24] = [
+        "ba", "con", "der", "el", "fi", "gra", "hu", "ing", "jo", "ka", "li", "mon", "ne", "or", "pre", "qui", "ra",
+        "sta", "ter", "un", "ver", "wil", "yo", "ze",
     ];
     let mut texts = Vec::with_capacity(tests.count);
     for _ in 0..tests.count {
         let wanted = tests.tokens / 2 + random.below(tests.tokens + 1);
         let mut text = String::new();
         while text.is_empty() || embedder.tokenize(&text)?.len() < wanted {
-            text.push_str(WORDS[random.below(WORDS.len())]);
-            text.push(' ');
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            for _ in 0..1 + random.below(4) {
+                text.push_str(SYLLABLES[random.below(SYLLABLES.len())]);
+            }
         }
         texts.push(text);
     }
