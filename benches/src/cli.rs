@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and which exit code answers.
 
+use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::model::BenchModel;
 use crate::run::{self, Tests};
@@ -68,6 +69,9 @@ struct BenchArguments {
     /// Instruction-set level; the best one by default
     #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
     isa: Option<Isa>,
+    /// Measure CPU time rather than the time that passes: for machines that others use, too
+    #[arg(long)]
+    cpu_time: bool,
     /// Do not run each test once untimed
     #[arg(long)]
     no_warmup: bool,
@@ -93,6 +97,9 @@ struct LimitsArguments {
     /// Instruction-set level; the best one by default
     #[arg(long, value_name = "LEVEL", value_parser = parse_isa)]
     isa: Option<Isa>,
+    /// Measure CPU time rather than the time that passes: for machines that others use, too
+    #[arg(long)]
+    cpu_time: bool,
     /// Milliseconds for each figure
     #[arg(long, value_name = "MS", default_value_t = 200)]
     time: u64,
@@ -112,6 +119,9 @@ struct TextsArguments {
     /// Threads
     #[arg(short, long, value_name = "LIST", default_value = "1", value_parser = parse_list)]
     threads: List,
+    /// Measure CPU time rather than the time that passes: for machines that others use, too
+    #[arg(long)]
+    cpu_time: bool,
     /// Samples of each figure
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -206,7 +216,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(match error {
-                BenchError::NoModel | BenchError::Threads { .. } => 2,
+                BenchError::NoModel | BenchError::NoCpuTime | BenchError::Threads { .. } => 2,
                 BenchError::Output(_) => 5,
                 _ => 3,
             })
@@ -235,11 +245,17 @@ fn bench(arguments: &BenchArguments) -> Result<(), BenchError> {
         repetitions: arguments.repetitions as usize,
         texts: arguments.texts as usize,
         isa,
+        cpu_time: checked(arguments.cpu_time)?,
         warmup: !arguments.no_warmup,
     };
     let rows = run::run(&models, &tests, &mut |test| eprintln!("{test}"))?;
     table::write(arguments.output, isa, &models, &rows, &mut io::stdout().lock(), &mut io::stderr())?;
     Ok(io::stdout().flush()?)
+}
+
+/// Whether CPU time is wanted, if it can be had.
+fn checked(cpu_time: bool) -> Result<bool, BenchError> {
+    if cpu_time && !Clock::has_cpu_time() { Err(BenchError::NoCpuTime) } else { Ok(cpu_time) }
 }
 
 /// Opens the files and compares their layers with the scalar level.
@@ -257,14 +273,15 @@ fn open(paths: &[PathBuf], backend: Option<BackendArgument>, isa: Isa) -> Result
 fn limits(arguments: &LimitsArguments) -> Result<(), BenchError> {
     let isa = arguments.isa.unwrap_or_else(Isa::best);
     let time = Duration::from_millis(arguments.time);
+    let clock = if checked(arguments.cpu_time)? { Clock::Cpu { threads: 1 } } else { Clock::Wall };
     let models = open(&arguments.models, None, isa)?;
     on_threads(1, || {
         isa.scope(|| {
-            limits::kernels(isa, time, &mut io::stdout())?;
+            limits::kernels(isa, clock, time, &mut io::stdout())?;
             if models.is_empty() {
                 return Ok(());
             }
-            limits::forwards(&models, &arguments.n_prompt.0, isa, time, &mut io::stdout())
+            limits::forwards(&models, &arguments.n_prompt.0, isa, clock, time, &mut io::stdout())
         })
     })
 }
@@ -281,6 +298,7 @@ fn texts(arguments: &TextsArguments) -> Result<(), BenchError> {
                 threads,
                 repetitions: arguments.repetitions as usize,
                 isa: arguments.isa.unwrap_or_else(Isa::best),
+                cpu_time: checked(arguments.cpu_time)?,
                 backend: arguments.backend.map(BackendKind::from),
             };
             texts::run(path, &tests, &mut io::stdout())?;

@@ -71,6 +71,9 @@ pub enum BenchError {
         /// Tokens of the text.
         n_prompt: usize,
     },
+    /// The system does not tell a process its CPU time.
+    #[error("this system tells no process its CPU time; leave out --cpu-time")]
+    NoCpuTime,
     /// The table could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),

@@ -6,6 +6,7 @@
 //! shapes and the made-up data.
 
 pub mod cli;
+pub mod clock;
 pub mod error;
 pub mod limits;
 pub mod model;

@@ -3,9 +3,10 @@
 //! Limits are instructions on registers alone. Limit and rate are taken in turns, and the best of each counts, so that
 //! a slow moment of the machine hits both alike.
 
+use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::model::BenchModel;
-use crate::shapes::{LAYER_SHAPES, Random};
+use crate::shapes::{LAYER_SHAPES, LayerShape, Random};
 use crate::verify::same_bits;
 use bitnet_embed::batch::RaggedBatch;
 use burn_i2s::gemm::{spin_multiply_add, ternary_gemm};
@@ -22,8 +23,8 @@ const ROWS: [usize; 5] = [1, 8, 32, 128, 512];
 const ROUNDS: u64 = 200_000;
 
 /// Billions of int8 products a second of one thread on registers; `None` where the level has no instruction for them.
-pub fn multiply_add_limit(isa: Isa) -> Option<f64> {
-    let timer = Instant::now();
+pub fn multiply_add_limit(isa: Isa, clock: Clock) -> Option<f64> {
+    let timer = clock.start();
     let products = spin_multiply_add(isa, ROUNDS)?;
     Some(products as f64 / timer.elapsed().as_nanos() as f64)
 }
@@ -47,13 +48,14 @@ fn best<const N: usize>(time: Duration, mut reading: impl FnMut() -> [f64; N]) -
 ///
 /// # Panics
 /// When a kernel differs from the scalar level.
-pub fn kernels(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
+pub fn kernels(isa: Isa, clock: Clock, time: Duration, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Register-only limits of one thread, billions a second (int8 products; f32 multiply-adds):\n")?;
     for &level in Isa::available() {
-        let [int8, fma] = best(time, || [multiply_add_limit(level).unwrap_or(0.0), fma_peak(level, 100_000) / 1e9]);
+        let [int8, fma] =
+            best(time, || [multiply_add_limit(level, clock).unwrap_or(0.0), fma_peak(level, 100_000) / 1e9]);
         writeln!(out, "  {:<12} {int8:8.1} {fma:8.1}", level.name())?;
     }
-    if multiply_add_limit(isa).is_none() {
+    if multiply_add_limit(isa, clock).is_none() {
         return writeln!(out, "\n{isa} has no int8 multiply-add to measure the ternary product against.");
     }
     writeln!(
@@ -66,7 +68,7 @@ pub fn kernels(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> 
         let mut line =
             format!("  {:<5} {:<10} {:>5} x {:<5}", shape.model, shape.layers, shape.out_features, shape.in_features);
         for rows in ROWS {
-            let part = ternary_part(isa, time, rows, shape.in_features, shape.out_features);
+            let part = ternary_part(isa, clock, time, rows, shape);
             line.push_str(&format!(" {:>6.1}", 100.0 * part));
         }
         writeln!(out, "{line}")?;
@@ -74,7 +76,8 @@ pub fn kernels(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-fn ternary_part(isa: Isa, time: Duration, rows: usize, in_features: usize, out_features: usize) -> f64 {
+fn ternary_part(isa: Isa, clock: Clock, time: Duration, rows: usize, shape: LayerShape) -> f64 {
+    let LayerShape { in_features, out_features, .. } = shape;
     let mut random = Random(rows as u64);
     let packed = random.ternary(out_features, in_features);
     let matrix = TernaryMatrix::new(&packed, out_features, in_features).expect("a matrix of whole blocks");
@@ -89,10 +92,10 @@ fn ternary_part(isa: Isa, time: Duration, rows: usize, in_features: usize, out_f
     }
     let products = (rows * in_features * out_features) as f64;
     let [limit, rate] = best(time, || {
-        let limit = multiply_add_limit(isa).unwrap_or(f64::INFINITY);
+        let limit = multiply_add_limit(isa, clock).unwrap_or(f64::INFINITY);
         // About as long as a reading of the limit.
         let times = ((1e8 / products) as usize).clamp(1, 1000);
-        let timer = Instant::now();
+        let timer = clock.start();
         for _ in 0..times {
             ternary_gemm(isa, &x.activations(), &matrix, &mut y).expect("shapes that fit");
         }
@@ -110,6 +113,7 @@ pub fn forwards(
     models: &[BenchModel],
     n_prompt: &[usize],
     isa: Isa,
+    clock: Clock,
     time: Duration,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
@@ -120,8 +124,8 @@ pub fn forwards(
             let ids = model.random_ids(&mut Random(1), tokens, 1);
             model.forward(&ids, &batch);
             let [limit, rate] = best(time * 10, || {
-                let limit = multiply_add_limit(isa).unwrap_or(f64::INFINITY);
-                let timer = Instant::now();
+                let limit = multiply_add_limit(isa, clock).unwrap_or(f64::INFINITY);
+                let timer = clock.start();
                 model.forward(&ids, &batch);
                 [limit, tokens as f64 / timer.elapsed().as_secs_f64()]
             });

@@ -1,11 +1,12 @@
 //! Forwards of random tokens, timed: one row for every model, number of threads and prompt length.
 
+use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::model::BenchModel;
 use crate::shapes::Random;
 use bitnet_embed::batch::RaggedBatch;
 use burn_i2s::isa::Isa;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What to time.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Tests {
     pub texts: usize,
     /// The instruction-set level.
     pub isa: Isa,
+    /// Whether CPU time is measured, rather than the time that passes.
+    pub cpu_time: bool,
     /// Whether an untimed forward comes before the samples.
     pub warmup: bool,
 }
@@ -37,6 +40,8 @@ pub struct Row {
     pub texts: usize,
     /// When the first sample was taken, in seconds since 1970.
     pub started: u64,
+    /// What was measured.
+    pub clock: Clock,
     /// Nanoseconds of each forward.
     pub samples_ns: Vec<u64>,
 }
@@ -79,21 +84,22 @@ pub fn run(models: &[BenchModel], tests: &Tests, progress: &mut dyn FnMut(&str))
 /// One prompt length on the current pool, for all models.
 fn test(models: &[BenchModel], tests: &Tests, threads: usize, n_prompt: usize) -> Result<Vec<Row>, BenchError> {
     let batch = RaggedBatch::new(&vec![n_prompt; tests.texts]);
+    let clock = if tests.cpu_time { Clock::Cpu { threads: threads as u32 } } else { Clock::Wall };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let row = |model| Row { model, threads, n_prompt, texts: tests.texts, started, samples_ns: Vec::new() };
+    let row = |model| Row { model, threads, n_prompt, texts: tests.texts, started, clock, samples_ns: Vec::new() };
     let mut rows: Vec<Row> = (0..models.len()).map(row).collect();
     let mut random = Random(n_prompt as u64);
     for repetition in 0..tests.repetitions + usize::from(tests.warmup) {
         for (model, row) in models.iter().zip(&mut rows) {
             let ids = model.random_ids(&mut random, n_prompt, tests.texts);
-            let timer = Instant::now();
+            let timer = clock.start();
             let vectors = model.forward(&ids, &batch);
             let elapsed = timer.elapsed().as_nanos() as u64;
             if !vectors.iter().all(|value| value.is_finite()) {
                 return Err(BenchError::NotFinite { path: model.path.clone(), n_prompt });
             }
             if repetition >= usize::from(tests.warmup) {
-                row.samples_ns.push(elapsed.max(1));
+                row.samples_ns.push(elapsed);
             }
         }
     }
@@ -112,7 +118,15 @@ mod tests {
 
     #[test]
     fn a_rate_counts_the_tokens_of_all_texts() {
-        let row = Row { model: 0, threads: 1, n_prompt: 20, texts: 5, started: 0, samples_ns: vec![1_000_000_000] };
+        let row = Row {
+            model: 0,
+            threads: 1,
+            n_prompt: 20,
+            texts: 5,
+            started: 0,
+            clock: Clock::Wall,
+            samples_ns: vec![1_000_000_000],
+        };
         assert_eq!(row.rates(), [100.0]);
     }
 }

@@ -1,5 +1,6 @@
 //! The rows as llama-bench prints them, and the I2_S : F16 ratios.
 
+use crate::clock::Clock;
 use crate::model::BenchModel;
 use crate::run::{Row, mean_and_deviation};
 use burn_i2s::isa::Isa;
@@ -61,7 +62,8 @@ pub fn write(
 }
 
 fn markdown(models: &[BenchModel], rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
-    let heads = ["model", "size", "params", "backend", "threads", "test", "t/s"];
+    let rate = if rows.iter().any(|row| row.clock != Clock::Wall) { "t/s of CPU time" } else { "t/s" };
+    let heads = ["model", "size", "params", "backend", "threads", "test", rate];
     let mut lines = vec![heads.map(str::to_owned)];
     for row in rows {
         let model = &models[row.model];
@@ -160,6 +162,7 @@ fn record(isa: Isa, model: &BenchModel, row: &Row) -> Map<String, Value> {
         "n_prompt": row.n_prompt,
         "n_texts": row.texts,
         "n_gen": 0,
+        "clock": row.clock.name(),
         "test_time": iso_time(row.started),
         "avg_ns": avg_ns.round() as u64,
         "stddev_ns": stddev_ns.round() as u64,

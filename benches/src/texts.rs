@@ -1,5 +1,6 @@
 //! Whole texts through the `Embedder`: many short ones, and one query at a time.
 
+use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::run::mean_and_deviation;
 use crate::shapes::Random;
@@ -7,7 +8,6 @@ use bitnet_embed::embedder::{BackendKind, Embedder};
 use burn_i2s::isa::Isa;
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 
 /// Tokens of the long text that short ones are compared with.
 const PREFILL: usize = 512;
@@ -28,6 +28,8 @@ pub struct TextTests {
     pub repetitions: usize,
     /// The instruction-set level.
     pub isa: Isa,
+    /// Whether CPU time is measured, rather than the time that passes.
+    pub cpu_time: bool,
     /// The linear layers, if not the file's default.
     pub backend: Option<BackendKind>,
 }
@@ -38,6 +40,7 @@ pub struct TextTests {
 /// # Errors
 /// When the file is refused, or the result cannot be written.
 pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), BenchError> {
+    let clock = if tests.cpu_time { Clock::Cpu { threads: tests.threads as u32 } } else { Clock::Wall };
     let mut builder = Embedder::builder().threads(tests.threads).isa(tests.isa);
     if let Some(backend) = tests.backend {
         builder = builder.backend(backend);
@@ -53,19 +56,20 @@ pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), Be
     let (mut short, mut tokenized, mut long, mut queries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut report = Default::default();
     for _ in 0..tests.repetitions.max(1) {
-        let timer = Instant::now();
+        let timer = clock.start();
         (_, report) = embedder.embed_with_report(&texts)?;
         short.push(report.tokens as f64 / timer.elapsed().as_secs_f64());
-        let timer = Instant::now();
+        // On this thread alone, so its CPU time is not divided.
+        let timer = if tests.cpu_time { Clock::Cpu { threads: 1 } } else { Clock::Wall }.start();
         for text in &texts {
             embedder.tokenize(text)?;
         }
         tokenized.push(timer.elapsed().as_secs_f64());
         for _ in 0..3 {
-            let timer = Instant::now();
+            let timer = clock.start();
             embedder.embed_ids(&prefill)?;
             long.push(PREFILL as f64 / timer.elapsed().as_secs_f64());
-            let timer = Instant::now();
+            let timer = clock.start();
             embedder.embed_ids(&query)?;
             queries.push(timer.elapsed().as_secs_f64() * 1e3);
         }

@@ -39,7 +39,7 @@ fn the_table_has_a_row_for_every_model_thread_count_and_prompt() {
     assert_eq!((cells[3], cells[4], cells[5]), ("I2_S", "1", "pp4"), "{stdout}");
     let (rate, deviation) = cells[6].split_once(" ± ").unwrap();
     assert!(rate.parse::<f64>().unwrap() > 0.0 && deviation.parse::<f64>().unwrap() >= 0.0, "{stdout}");
-    assert!(lines[9].contains("gemma3 ") && lines[9].contains("| pp9 |"), "{stdout}");
+    assert!(lines[9].contains("gemma3 ") && lines[9].contains(" pp9 |"), "{stdout}");
     assert!(stderr.contains("layer shapes give the scalar level's results"), "{stderr}");
     assert!(!stdout.contains("I2_S : F16"), "nothing to compare with: {stdout}");
 }
@@ -73,6 +73,18 @@ fn json_has_llama_benchs_fields_and_nothing_else_is_on_stdout() {
     }
     let (_, lines, _) = bench(&["-p", "5", "-t", "1", "-r", "1", "-o", "jsonl"]);
     assert!(lines.lines().count() == 2 && lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+}
+
+#[test]
+fn cpu_time_is_named_in_the_table_and_in_json() {
+    let (code, stdout, stderr) = bench(&["-p", "5", "-t", "1", "-r", "1", "--cpu-time"]);
+    if cfg!(unix) {
+        assert!(code == 0 && stdout.lines().next().unwrap().contains("t/s of CPU time"), "{stderr}");
+        let (_, stdout, _) = bench(&["-p", "5", "-t", "1", "-r", "1", "--cpu-time", "-o", "jsonl"]);
+        assert_eq!(serde_json::from_str::<Value>(stdout.lines().next().unwrap()).unwrap()["clock"], "cpu");
+    } else {
+        assert!(code == 2 && stderr.contains("--cpu-time"), "{stderr}");
+    }
 }
 
 #[test]

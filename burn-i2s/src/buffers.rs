@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 /// Buffers that a thread keeps: more than a transformer block has alive at once.
-const MAX_KEPT: usize = 8;
+const MAX_KEPT: usize = 10;
 
 /// The longest buffer that is kept, in values: 32 MiB. Beyond it, a long text's memory goes back to the system.
 const MAX_LEN: usize = 1 << 23;
@@ -19,11 +19,12 @@ thread_local! {
 /// A buffer of `len` values, which are unspecified: the caller writes them all.
 pub(crate) fn take(len: usize) -> Vec<f32> {
     let kept = KEPT.with_borrow_mut(|kept| {
-        // A much larger one is left for what needs it.
-        let fits = |buffer: &Vec<f32>| (len..=2 * len).contains(&buffer.capacity());
+        // A larger one is left for the results of its own width, which it would have to be filled up for again. Texts
+        // that are a little shorter than the last ones may use it.
+        let fits = |buffer: &Vec<f32>| (len..=len + len / 3).contains(&buffer.capacity());
         let fitting = kept.iter().enumerate().filter(|(_, buffer)| fits(buffer));
         let smallest = fitting.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index);
-        smallest.map(|index| kept.swap_remove(index))
+        smallest.map(|index| kept.remove(index))
     });
     match kept {
         Some(mut buffer) => {
@@ -59,7 +60,7 @@ mod tests {
         buffer.resize(80, 1.0);
         let address = buffer.as_ptr();
         give(buffer);
-        assert_eq!(take(10).len(), 10, "a buffer far too large is left alone");
+        assert_eq!(take(70).len(), 70, "a buffer far too large is left alone");
         assert_eq!(take(101).len(), 101);
         let again = take(90);
         assert_eq!((again.as_ptr(), again.len()), (address, 90));
