@@ -77,12 +77,12 @@ pub fn attention(
     attention_of(isa, q, k, v, shape, offsets, &queries, out);
 }
 
-/// [`attention`] of some tokens alone: in text `i` those at the positions `queries[i]`, with the same bits.
+/// [`attention()`] of some tokens alone: in text `i` those at the positions `queries[i]`, with the same bits.
 ///
 /// `q` and `out` hold the rows of those tokens alone, text after text.
 ///
 /// # Panics
-/// As [`attention`]; and when there is not one range a text, or one leaves its text.
+/// As [`attention()`]; and when there is not one range a text, or one leaves its text.
 #[expect(clippy::too_many_arguments, reason = "three matrices, how they are cut, and the result")]
 pub fn attention_of(
     isa: Isa,

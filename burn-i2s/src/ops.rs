@@ -79,7 +79,7 @@ pub trait I2sOps: Backend {
         table: &RopeTable,
         positions: &[u32],
     ) -> FloatTensor<Self>;
-    /// See [`attention`] and [`attention_of`].
+    /// See [`attention()`] and [`attention_of`].
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
@@ -202,11 +202,11 @@ pub fn attention(
     Tensor::from_dispatch(Dispatch::attention(query, key, value, shape, offsets, None))
 }
 
-/// [`attention`] of some tokens alone: in text `i` those at the positions `queries[i]`. `query` and the result hold the
+/// [`attention()`] of some tokens alone: in text `i` those at the positions `queries[i]`. `query` and the result hold the
 /// rows of those tokens, text after text; each has the bits it has among all.
 ///
 /// # Panics
-/// As [`attention`]; and when there is not one range a text, or one leaves its text.
+/// As [`attention()`]; and when there is not one range a text, or one leaves its text.
 pub fn attention_of(
     query: Tensor<2>,
     key: Tensor<2>,
@@ -235,7 +235,7 @@ pub fn gated_activation(gate: Tensor<2>, up: Tensor<2>, activation: Activation) 
     Tensor::from_dispatch(Dispatch::gated_activation(gate.into_dispatch(), up.into_dispatch(), activation))
 }
 
-/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention`].
+/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention()`].
 ///
 /// # Panics
 /// When the offsets do not cover the tokens, or a text is empty.

@@ -10,6 +10,11 @@ use crate::math::exp;
 /// Keys per block.
 pub(crate) const BLOCK: usize = 64;
 
+/// Dimensions whose products are summed in one chain; the chains' sums are then added in order. One chain over a whole
+/// head rounds each step to the size of the growing score, and an exponential turns that into the largest rounding
+/// error of a layer; short chains halve it.
+const CHAIN: usize = 16;
+
 /// Below every score. Finite, so that a row that has seen no key yet is rescaled by `exp(0) = 1`, never by a NaN.
 const LOWEST: f32 = f32::MIN;
 
@@ -159,9 +164,21 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     let panel = Panel { groups, stride: groups.len() / t.dim };
     let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
-        let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
-        for i in 0..M {
-            scores[i][column * LANES..][..COLUMNS * LANES].copy_from_slice(sums[i].as_flattened());
+        for start in (0..t.dim).step_by(CHAIN) {
+            let end = t.dim.min(start + CHAIN);
+            let left: [&[f32]; M] = std::array::from_fn(|i| &left[i][start..end]);
+            let panel = Panel { groups: &panel.groups[start * panel.stride..end * panel.stride], stride: panel.stride };
+            let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
+            for i in 0..M {
+                let scores = &mut scores[i][column * LANES..][..COLUMNS * LANES];
+                if start == 0 {
+                    scores.copy_from_slice(sums[i].as_flattened());
+                } else {
+                    for (score, sum) in scores.iter_mut().zip(sums[i].as_flattened()) {
+                        *score += sum;
+                    }
+                }
+            }
         }
     });
 }

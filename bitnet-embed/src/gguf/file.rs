@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
-use rayon::prelude::*;
+use burn_i2s::layout;
+use burn_i2s::pack::first_invalid_code;
 
 use super::cursor::{Cursor, Short};
 use super::metadata::{Index, find_sorted, sorted_unique};
@@ -191,29 +192,14 @@ impl<B: AsRef<[u8]> + Sync> GgufFile<B> {
 
 fn check_i2s(tensor: &TensorInfo, data: &[u8]) -> Result<(), GgufError> {
     let name = || tensor.name().to_owned();
-    let (codes, tail) = data.split_at(tensor.element_count() / 4);
-    let scale = tail.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes));
+    let (blocks, scale) = layout::split(data).unwrap_or((&[], f32::NAN));
     if !(scale.is_finite() && scale > 0.0) {
         return Err(GgufError::WeightScale { tensor: name(), found: scale });
     }
-    match first_code_3(codes) {
+    match first_invalid_code(blocks.as_flattened()) {
         Some(index) => Err(GgufError::WeightCode { tensor: name(), index }),
         None => Ok(()),
     }
-}
-
-/// The flat index of the first weight with code 3, given whole blocks: 32 bytes hold 128 weights, in four planes of 32.
-fn first_code_3(codes: &[u8]) -> Option<usize> {
-    const CHUNK: usize = 1 << 16;
-    let found = codes.par_chunks(CHUNK).position_first(|chunk| {
-        // Both bits of a code set, for the four codes of a byte at once; without an early exit, so that it vectorises.
-        chunk.iter().fold(0, |any, byte| any | (byte & (byte >> 1) & 0x55)) != 0
-    })?;
-    let (blocks, _) = codes[found * CHUNK..].as_chunks::<32>();
-    blocks.iter().enumerate().find_map(|(block, bytes)| {
-        let weight = (0..128).find(|i| (bytes[i % 32] >> (6 - 2 * (i / 32))) & 3 == 3)?;
-        Some(found * CHUNK * 4 + block * 128 + weight)
-    })
 }
 
 impl Header {

@@ -5,3 +5,4 @@ mod common;
 mod embedder;
 mod goldens;
 mod layers;
+mod store;
