@@ -2,7 +2,6 @@
 
 use crate::batch::{RaggedBatch, plan_batches};
 use crate::config::{ModelConfig, Overrides};
-use crate::gguf::Metadata;
 use crate::model::BitNetEmbedding;
 use crate::output::Normalization;
 use crate::store::{GgufStore, StoreError};
@@ -249,15 +248,15 @@ impl EmbedderBuilder {
                 Some(pool.map_err(|source| EmbedError::Threads { threads, source })?)
             }
         };
-        // Neither needs the other, and each takes tens of milliseconds with the vocabularies and weights in use.
-        let file = store.shared_file();
-        let side_by_side =
-            || rayon::join(|| self.load_tokenizer(file.metadata(), path), || self.load_model(&mut store));
-        let (tokenizer, model) = match &pool {
-            Some(pool) => pool.install(side_by_side),
-            None => side_by_side(),
+        let tokenizer = match &self.tokenizer {
+            Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
+            None => {
+                let metadata = store.file().metadata();
+                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
+                    .map_err(|source| (path, source))
+            }
         };
-        let tokenizer = tokenizer?;
+        let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
         let config = store.plan().config.clone();
         if tokenizer.id_count() > config.vocab_size {
             return Err(EmbedError::Vocabulary { tokens: tokenizer.id_count(), vocab_size: config.vocab_size });
@@ -267,7 +266,13 @@ impl EmbedderBuilder {
         if max_tokens < at_least {
             return Err(EmbedError::MaxTokens { max_tokens, at_least });
         }
-        let (model, device) = model?;
+        let device = self.device.unwrap_or_default();
+        let default = if store.plan().is_ternary() { BackendKind::I2s } else { BackendKind::F16 };
+        let pooling = self.pooling.unwrap_or(config.pooling);
+        let model = match self.backend.unwrap_or(default) {
+            BackendKind::I2s => Model::I2s(BitNetEmbedding::from_store(&mut store, &device)?.with_pooling(pooling)),
+            BackendKind::F16 => Model::F16(BitNetEmbedding::from_store(&mut store, &device)?.with_pooling(pooling)),
+        };
         Ok(Embedder {
             model,
             config,
@@ -279,28 +284,6 @@ impl EmbedderBuilder {
             max_tokens,
             token_budget: self.token_budget.unwrap_or(DEFAULT_TOKEN_BUDGET),
         })
-    }
-
-    /// The file's tokenizer, or the one given in its place; `path` is the file's.
-    fn load_tokenizer(&self, metadata: Metadata<'_>, path: Option<PathBuf>) -> Result<Tokenizer, EmbedError> {
-        match &self.tokenizer {
-            Some(json) => {
-                Tokenizer::from_file(json).map_err(|source| EmbedError::Tokenizer { path: Some(json.clone()), source })
-            }
-            None => Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
-                .map_err(|source| EmbedError::Tokenizer { path, source }),
-        }
-    }
-
-    fn load_model(&self, store: &mut GgufStore) -> Result<(Model, Device), StoreError> {
-        let device = self.device.clone().unwrap_or_default();
-        let default = if store.plan().is_ternary() { BackendKind::I2s } else { BackendKind::F16 };
-        let pooling = self.pooling.unwrap_or(store.plan().config.pooling);
-        let model = match self.backend.unwrap_or(default) {
-            BackendKind::I2s => Model::I2s(BitNetEmbedding::from_store(store, &device)?.with_pooling(pooling)),
-            BackendKind::F16 => Model::F16(BitNetEmbedding::from_store(store, &device)?.with_pooling(pooling)),
-        };
-        Ok((model, device))
     }
 }
 

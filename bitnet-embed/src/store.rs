@@ -17,7 +17,6 @@ use burn_i2s::pack;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use thiserror::Error;
 
 /// A GGUF file as a source of Burn parameters.
@@ -35,7 +34,7 @@ use thiserror::Error;
 /// # }
 /// ```
 pub struct GgufStore {
-    file: Arc<GgufFile<bytes::Bytes>>,
+    file: GgufFile<bytes::Bytes>,
     path: Option<PathBuf>,
     plan: ModelPlan,
     tensors: BTreeMap<String, PackTensor>,
@@ -127,7 +126,7 @@ impl GgufStore {
     }
 
     fn build(bytes: bytes::Bytes, overrides: &Overrides, path: Option<PathBuf>) -> Result<Self, StoreProblem> {
-        let file = Arc::new(GgufFile::from_owner(bytes)?);
+        let file = GgufFile::from_owner(bytes)?;
         let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()))?;
         let plan = ModelPlan::new(&file, config)?;
         Ok(Self { file, path, plan, tensors: BTreeMap::new() })
@@ -141,11 +140,6 @@ impl GgufStore {
     /// The file itself.
     pub fn file(&self) -> &GgufFile<bytes::Bytes> {
         &self.file
-    }
-
-    /// The file, for one who reads it while the store loads.
-    pub(crate) fn shared_file(&self) -> Arc<GgufFile<bytes::Bytes>> {
-        self.file.clone()
     }
 
     /// An error of this store's file.

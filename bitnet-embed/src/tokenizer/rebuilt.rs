@@ -47,16 +47,14 @@ impl Rebuilt {
             None if add => Err(TokenizerError::MissingKey { key }),
             id => Ok(id.filter(|_| add)),
         };
-        let model = || match &arrays.source {
-            MergeSource::Merges(merges) => ByteLevel::new(&arrays.tokens, &types, merges).map(Model::ByteLevel),
-            MergeSource::Scores(scores) => Scored::new(&arrays.tokens, &types, scores).map(Model::Scored),
-        };
-        let (model, cutter) = rayon::join(model, || Cutter::new(&added));
         Ok(Self {
             bos: special(arrays.add_bos, keys::BOS_ID, arrays.bos)?,
             eos: special(arrays.add_eos, keys::EOS_ID, arrays.eos)?,
-            model: model?,
-            cutter: cutter?,
+            model: match &arrays.source {
+                MergeSource::Merges(merges) => Model::ByteLevel(ByteLevel::new(&arrays.tokens, &types, merges)?),
+                MergeSource::Scores(scores) => Model::Scored(Scored::new(&arrays.tokens, &types, scores)?),
+            },
+            cutter: Cutter::new(&added)?,
             tokens,
         })
     }
