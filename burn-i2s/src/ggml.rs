@@ -1,5 +1,6 @@
-//! The GGML tensor types this crate reads, and the decoding of their rows to f32.
+//! The GGML tensor types this crate reads, the decoding of their rows to f32, and the encoding of those it writes.
 
+mod encode;
 pub(crate) mod quant;
 
 /// How a tensor's values are stored. The names and numbers are GGML's.

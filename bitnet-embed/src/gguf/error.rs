@@ -48,10 +48,22 @@ pub enum GgufError {
     /// The operating system refused.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was attempted: `open`, `read`, `map`, `create`, `write`, `sync`, `rename`.
+        /// What was attempted: `open`, `read`, `map`, `create`, `lock`, `write`, `sync`, `rename`.
         operation: &'static str,
         /// The operating system's answer.
         source: io::Error,
+    },
+    /// Another process is writing the same file.
+    #[error("another process is writing this file: it has {} locked", partial.display())]
+    Busy {
+        /// The file that the other process writes to until it is done.
+        partial: PathBuf,
+    },
+    /// What is at the output's path is no file that could be replaced.
+    #[error("there is {found} where the file should go; give the path of the file itself")]
+    OutputKind {
+        /// What is there.
+        found: &'static str,
     },
     /// The file does not start with `GGUF`.
     #[error("not a GGUF file: it starts with {:?}, not \"GGUF\"", found.escape_ascii().to_string())]

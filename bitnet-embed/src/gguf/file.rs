@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
@@ -159,8 +160,20 @@ impl<B: AsRef<[u8]>> GgufFile<B> {
     /// [`GgufError::UnsupportedType`] for a type that this crate does not decode; [`GgufError::OutOfFile`] for a tensor
     /// of another file.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.file_range()?)
+    }
+
+    /// The data of one of this file's tensors, as stored, also of a type that this crate does not decode.
+    ///
+    /// # Errors
+    /// [`GgufError::UnsupportedType`] for a type whose size is not known; [`GgufError::OutOfFile`] for a tensor of another
+    /// file.
+    pub fn raw_data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.raw_range()?)
+    }
+
+    fn slice(&self, tensor: &TensorInfo, range: Range<usize>) -> Result<&[u8], GgufError> {
         let bytes = self.bytes.as_ref();
-        let range = tensor.file_range()?;
         let end = range.end as u128;
         let file_len = bytes.len();
         bytes.get(range).ok_or_else(|| GgufError::OutOfFile { tensor: tensor.name().to_owned(), end, file_len })

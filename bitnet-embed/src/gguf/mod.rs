@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod metadata;
 mod owned;
+mod partial;
 mod tensor;
 mod value;
 mod writer;
