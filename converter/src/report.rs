@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use burn_i2s::ggml::GgmlType;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::plan::PlannedTensor;
-
 /// Names come from files: line breaks and terminal escapes in them are shown, not obeyed.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
@@ -34,14 +32,15 @@ pub struct Report {
 impl Report {
     pub(crate) fn of_file(
         outfile: PathBuf,
-        tensors: &[PlannedTensor],
+        tensors: impl ExactSizeIterator<Item = GgmlType>,
         skipped: Vec<String>,
         notes: Vec<String>,
     ) -> Self {
-        let ternary_tensors = tensors.iter().filter(|tensor| tensor.target == GgmlType::I2_S).count();
+        let count = tensors.len();
+        let ternary_tensors = tensors.filter(|target| *target == GgmlType::I2_S).count();
         // Only a figure to show: a file that vanished since it was written is no error of the conversion.
         let bytes = std::fs::metadata(&outfile).map_or(0, |file| file.len());
-        Self { outfile, tensors: tensors.len(), ternary_tensors, bytes, skipped, notes }
+        Self { outfile, tensors: count, ternary_tensors, bytes, skipped, notes }
     }
 }
 
