@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::Pooling;
-use bitnet_embed::gguf::GgufWriter;
 use bitnet_embed::names::{GgufName, TOKEN_TABLE, gguf_tensor_name};
 use burn_i2s::ggml::GgmlType;
 
@@ -11,11 +10,11 @@ use crate::ConvertError;
 use crate::checkpoint::{Checkpoint, CheckpointError, read_json_bytes_if_there};
 use crate::config::SourceConfig;
 use crate::encode::{self, EncodeError, Encoded, type_name};
-use crate::interrupt::Registered;
 use crate::metadata;
 use crate::plan::{self, Outtype, Plan, PlannedTensor, TensorHead, Types};
 use crate::report::{Progress, Report};
 use crate::source::CheckpointTensor;
+use crate::split::{self, PartsWriter};
 use crate::ternary_fit::MAX_RELATIVE_ERROR;
 use crate::vocab::Vocab;
 
@@ -38,6 +37,8 @@ pub struct ConvertOptions {
     pub pooling: Option<Pooling>,
     /// Store the whole `tokenizer.json`.
     pub embed_tokenizer: bool,
+    /// Split the model into files of at most this many bytes of tensors each, a tensor never being split.
+    pub split_max_size: Option<u64>,
     /// Keep a tensor in F32 whose values are too large for its type.
     pub auto_widen: bool,
     /// Write I2_S even if the model is no BitNet.
@@ -56,6 +57,7 @@ impl ConvertOptions {
             name: None,
             pooling: None,
             embed_tokenizer: false,
+            split_max_size: None,
             auto_widen: false,
             force: false,
         }
@@ -129,7 +131,6 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
     let folder = folder_name(dir);
     let outfile =
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{folder}-{}.gguf", options.outtype.name())));
-    refuse_input_as_output(&outfile, prepared.files())?;
     let mut notes = std::mem::take(&mut prepared.vocab.notes);
     if options.embed_tokenizer && prepared.vocab.whole.is_none() {
         prepared.vocab.whole = Some(String::from_utf8_lossy(&prepared.tokenizer).into_owned());
@@ -138,14 +139,6 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         widen(&mut prepared, &mut notes)?;
     }
 
-    let mut writer = GgufWriter::new();
-    let name = options.name.as_deref().unwrap_or(&folder);
-    for (key, value) in metadata::entries(name, &prepared.config, options.outtype, &prepared.vocab) {
-        writer.metadata(&key, value)?;
-    }
-    for tensor in &prepared.plan.tensors {
-        writer.tensor(&tensor.name, tensor.target, &prepared.checkpoint.tensors()[tensor.source].shape)?;
-    }
     notes
         .extend(prepared.checkpoint.ignored().iter().map(|path| format!("{}: not the model, ignored", path.display())));
     if let Some(tensor) = prepared.plan.plain_projection.as_ref().filter(|_| options.outtype == Outtype::I2S) {
@@ -154,8 +147,19 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         ));
     }
 
-    let mut file = writer.create(&outfile)?;
-    let _registered = Registered::new(file.partial_path());
+    let name = options.name.as_deref().unwrap_or(&folder);
+    let entries = metadata::entries(name, &prepared.config, options.outtype, &prepared.vocab);
+    let tensors: Vec<(&str, GgmlType, &[usize])> = prepared
+        .plan
+        .tensors
+        .iter()
+        .map(|planned| (&*planned.name, planned.target, &*prepared.checkpoint.tensors()[planned.source].shape))
+        .collect();
+    let parts = split::plan(&outfile, options.split_max_size, entries, &tensors)?;
+    for part in &parts {
+        refuse_input_as_output(&part.path, prepared.files())?;
+    }
+    let mut file = PartsWriter::create(parts)?;
     let mut tally = Tally::default();
     let count = prepared.plan.tensors.len();
     for (position, planned) in prepared.plan.tensors.iter().enumerate() {
@@ -166,10 +170,10 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         let path = || prepared.checkpoint.file_of(source.tensor).to_owned();
         tally.add(&source.tensor.name, planned.target, &encoded, options.force, path, &mut notes)?;
     }
-    file.finish()?;
+    let outfiles = file.finish()?;
     progress.finish();
     notes.extend(tally.note());
-    Ok(Report::of_file(outfile, prepared.plan.tensors.iter().map(|t| t.target), prepared.plan.skipped, notes))
+    Ok(Report::of_files(outfiles, prepared.plan.tensors.iter().map(|t| t.target), prepared.plan.skipped, notes))
 }
 
 /// What is said about tensors once they are converted.

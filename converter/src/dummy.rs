@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::config::SourceConfig;
 use crate::dummy_vocab::{self, MIN_TOKENS};
-use crate::interrupt::Registered;
+use crate::interrupt;
 use crate::plan::{Outtype, PlannedTensor};
 use crate::report::{Progress, Report};
 use crate::vocab::VocabKind;
@@ -128,8 +128,7 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     }
 
     let random = Random::new(options.seed);
-    let mut file = writer.create(&outfile)?;
-    let _registered = Registered::new(file.partial_path());
+    let (mut file, _registered) = interrupt::create(writer, &outfile)?;
     let mut buffer = vec![0; TASK_BYTES * TASKS];
     for (position, (tensor, planned)) in tensors.iter().zip(&planned).enumerate() {
         progress.tensor(&tensor.name, position, tensors.len());

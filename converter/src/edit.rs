@@ -7,7 +7,7 @@ use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, Value, Va
 
 use crate::ConvertError;
 use crate::convert::refuse_input_as_output;
-use crate::interrupt::Registered;
+use crate::interrupt;
 use crate::report::{Progress, Report};
 
 /// Why a change cannot be made.
@@ -150,8 +150,7 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     for tensor in input.tensors() {
         writer.copy_of(tensor).map_err(|error| ConvertError::Input(error.in_file(path)))?;
     }
-    let mut file = writer.create(&options.outfile)?;
-    let _registered = Registered::new(file.partial_path());
+    let (mut file, _registered) = interrupt::create(writer, &options.outfile)?;
     let count = input.tensors().len();
     for (position, tensor) in input.tensors().iter().enumerate() {
         progress.tensor(tensor.name(), position, count);

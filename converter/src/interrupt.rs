@@ -1,33 +1,41 @@
 //! What happens to a file being written when the process is told to end.
 //!
-//! A signal to end removes the partial file first. Reaching the limit on file sizes is made an error of the write instead
+//! A signal to end removes the partial files first. Reaching the limit on file sizes is made an error of the write instead
 //! of the end of the process, so that it is reported and cleaned up like a full disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
+use bitnet_embed::gguf::{FileWriter, GgufError, GgufWriter};
 
-/// Names the partial file of this process for as long as it lives.
-pub(crate) struct Registered(());
+static PARTIAL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Names a partial file of this process for as long as it lives.
+pub(crate) struct Registered(PathBuf);
 
 impl Registered {
-    pub(crate) fn new(partial: &Path) -> Self {
-        set(Some(partial.to_owned()));
-        Self(())
+    fn new(partial: &Path) -> Self {
+        if let Ok(mut partials) = PARTIAL.lock() {
+            partials.push(partial.to_owned());
+        }
+        Self(partial.to_owned())
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        set(None);
+        if let Ok(mut partials) = PARTIAL.lock() {
+            partials.retain(|partial| *partial != self.0);
+        }
     }
 }
 
-fn set(partial: Option<PathBuf>) {
-    if let Ok(mut slot) = PARTIAL.lock() {
-        *slot = partial;
-    }
+/// Starts a file that is removed when the process is told to end.
+pub(crate) fn create(writer: GgufWriter, path: &Path) -> Result<(FileWriter, Option<Registered>), GgufError> {
+    let mut registered = None;
+    // Before the header is written: that of a large vocabulary takes a moment.
+    let file = writer.create_with(path, |partial| registered = Some(Registered::new(partial)))?;
+    Ok((file, registered))
 }
 
 /// Listens for signals, once per process.
@@ -44,9 +52,9 @@ pub(crate) fn listen() {
     let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            if let Ok(mut slot) = PARTIAL.lock()
-                && let Some(partial) = slot.take()
-            {
+            // Held until the process ends: nothing is put in its place meanwhile.
+            let partials = PARTIAL.lock();
+            for partial in partials.iter().flat_map(|partials| partials.iter()) {
                 let _ = std::fs::remove_file(partial);
             }
             // As a shell reports a process that a signal ended.

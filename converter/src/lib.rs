@@ -29,6 +29,7 @@ mod recode;
 mod recognise;
 pub mod report;
 pub mod source;
+mod split;
 pub mod ternary_fit;
 mod tokenizer_json;
 pub mod verify;

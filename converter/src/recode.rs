@@ -6,14 +6,14 @@
 use std::path::Path;
 
 use bitnet_embed::config::keys;
-use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, TensorInfo};
+use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally, refuse_input_as_output};
 use crate::encode::{self, EncodeError, type_name};
-use crate::interrupt::Registered;
+use crate::interrupt;
 use crate::plan::{Outtype, PlanError, check_blocks};
 use crate::report::{Progress, Report};
 use crate::source::GgufTensor;
@@ -35,7 +35,7 @@ struct Recoded<'a> {
 /// When the file is refused, a tensor cannot be stored as asked, or the output cannot be written.
 pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let path = options.dir.as_path();
-    let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
+    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let outfile = options.outfile.clone().unwrap_or_else(|| {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -49,8 +49,7 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     }
 
     let writer = declare(options, &input, &tensors)?;
-    let mut file = writer.create(&outfile)?;
-    let _registered = Registered::new(file.partial_path());
+    let (mut file, _registered) = interrupt::create(writer, &outfile)?;
     let mut tally = Tally::default();
     let count = tensors.len();
     for (position, Recoded { tensor, target }) in tensors.iter().enumerate() {

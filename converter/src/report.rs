@@ -15,7 +15,7 @@ pub(crate) fn one_line(text: &str) -> String {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The file.
+    /// The file, or the first one of a split model.
     pub outfile: PathBuf,
     /// Number of tensors in it.
     pub tensors: usize,
@@ -36,10 +36,21 @@ impl Report {
         skipped: Vec<String>,
         notes: Vec<String>,
     ) -> Self {
+        Self::of_files(vec![outfile], tensors, skipped, notes)
+    }
+
+    /// Of a model in these files, at least one.
+    pub(crate) fn of_files(
+        outfiles: Vec<PathBuf>,
+        tensors: impl ExactSizeIterator<Item = GgmlType>,
+        skipped: Vec<String>,
+        notes: Vec<String>,
+    ) -> Self {
         let count = tensors.len();
         let ternary_tensors = tensors.filter(|target| *target == GgmlType::I2_S).count();
         // Only a figure to show: a file that vanished since it was written is no error of the conversion.
-        let bytes = std::fs::metadata(&outfile).map_or(0, |file| file.len());
+        let bytes = outfiles.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
+        let outfile = outfiles.into_iter().next().unwrap_or_default();
         Self { outfile, tensors: count, ternary_tensors, bytes, skipped, notes }
     }
 }

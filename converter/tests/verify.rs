@@ -246,7 +246,7 @@ fn vectors_are_compared_and_a_limit_on_them_is_kept() {
 
 /// Another of the three codes in the lowest plane of a byte.
 fn flip(byte: u8) -> u8 {
-    (byte & !3) | ((byte & 3) + 1) % 3
+    (byte & !3) | (((byte & 3) + 1) % 3)
 }
 
 fn scale(data: &mut [u8], change: impl Fn(f32) -> f32) {

@@ -134,10 +134,20 @@ impl GgufWriter {
     /// [`GgufError::InFile`] with what is wrong: [`GgufError::Busy`] while another process writes the same path,
     /// [`GgufError::OutputKind`] when something is there that is no file, else [`GgufError::Io`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<FileWriter, GgufError> {
+        self.create_with(path, |_| {})
+    }
+
+    /// As [`create`](Self::create). `begun` is told the path of the partial file once it belongs to this process and before
+    /// anything is written to it, so that a handler of signals can remove it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with(self, path: impl AsRef<Path>, begun: impl FnOnce(&Path)) -> Result<FileWriter, GgufError> {
         let path = path.as_ref().to_owned();
         let start = || {
             let file = PartialFile::create(&path)?;
             let partial = file.partial().to_owned();
+            begun(&partial);
             Ok((self.write_to(BufWriter::with_capacity(1 << 20, file))?, partial))
         };
         match start() {

@@ -99,6 +99,11 @@ pub(super) struct ConvertArgs {
     /// Store the whole tokenizer.json as well: readers that know the key need no rebuilding; costs its size
     #[arg(long)]
     pub(super) embed_tokenizer: bool,
+    /// Split the model into several files, each with at most this much tensor data: 500M, 2G.
+    ///
+    /// They are named FILE-00001-of-00003.gguf and so on; readers are given the first one. A tensor is never split.
+    #[arg(long, value_name = "N(M|G)", value_parser = parse_size)]
+    pub(super) split_max_size: Option<u64>,
     /// Keep a tensor in f32 whose values are too large for its type, instead of refusing the model
     #[arg(long)]
     pub(super) auto_widen: bool,
@@ -298,4 +303,15 @@ impl From<ArchArg> for DummyArch {
             ArchArg::Custom => Self::Custom,
         }
     }
+}
+
+/// `500M` or `2G`, in millions and billions of bytes as `gguf-split` counts them.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 'M')) => (&text[..at], 1_000_000),
+        Some((at, 'G')) => (&text[..at], 1_000_000_000),
+        _ => return Err("expected a number and M or G, such as 500M".to_owned()),
+    };
+    let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|size| *size > 0);
+    size.ok_or_else(|| format!("{number:?} is not a number of that kind"))
 }

@@ -66,13 +66,18 @@ fn run_convert(args: ConvertArgs) -> Result<Report, ConvertError> {
     options.name = args.name;
     options.pooling = args.pooling.map(Pooling::from);
     options.embed_tokenizer = args.embed_tokenizer;
+    options.split_max_size = args.split_max_size;
     options.auto_widen = args.auto_widen;
     options.force = args.force;
     let mut progress = TerminalProgress::default();
     if !options.dir.is_file() {
         return convert(&options, &mut progress);
     }
-    for (given, flag) in [(options.pooling.is_some(), "pooling"), (options.embed_tokenizer, "embed-tokenizer")] {
+    for (given, flag) in [
+        (options.pooling.is_some(), "pooling"),
+        (options.embed_tokenizer, "embed-tokenizer"),
+        (options.split_max_size.is_some(), "split-max-size"),
+    ] {
         if given {
             return Err(ConvertError::OnlyOfCheckpoint { flag });
         }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use bitnet_embed::config::Pooling;
-use bitnet_embed::gguf::{GgufError, GgufFile, MappedFile};
+use bitnet_embed::gguf::{GgufError, GgufFile};
 use bitnet_embed::tokenizer::TokenizerError;
 
 use crate::ConvertError;
@@ -219,7 +219,7 @@ impl fmt::Display for VerifyReport {
 /// When the file is no GGUF file or the checkpoint is refused. Differences are not errors: see
 /// [`VerifyReport::differences`].
 pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<VerifyReport, ConvertError> {
-    let file = GgufFile::<MappedFile>::open(&options.file).map_err(ConvertError::Input)?;
+    let file = GgufFile::open_model(&options.file).map_err(ConvertError::Input)?;
     // In F32 nothing about the checkpoint depends on what the file is.
     let prepared = Prepared::read(&options.dir, Outtype::F32.into(), options.pooling, true)?;
     let mut report = VerifyReport::default();
