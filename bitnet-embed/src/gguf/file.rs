@@ -1,7 +1,8 @@
 //! A parsed file over any owner of its bytes.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
@@ -33,13 +34,7 @@ impl MappedFile {
     }
 
     fn map(path: &Path) -> Result<Self, GgufError> {
-        // Asked before opening: to open a pipe would wait for its writer.
-        let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
-        if !metadata.is_file() {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-            return Err(GgufError::Io { operation: "map", source });
-        }
-        let file = File::open(path).map_err(GgufError::io("open"))?;
+        let file = open_regular(path)?;
         // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
         // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
         // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
@@ -48,6 +43,17 @@ impl MappedFile {
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))?;
         Ok(Self(map))
     }
+}
+
+/// Opens a file that has a length.
+fn open_regular(path: &Path) -> Result<File, GgufError> {
+    // Asked before opening: to open a pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
+    if !metadata.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(GgufError::Io { operation: "open", source });
+    }
+    File::open(path).map_err(GgufError::io("open"))
 }
 
 impl AsRef<[u8]> for MappedFile {
@@ -93,14 +99,18 @@ impl GgufFile<MappedFile> {
 }
 
 impl GgufFile<Vec<u8>> {
-    /// Reads a whole file into memory, then its header.
+    /// Reads a whole regular file into memory, then its header. What happens to the file afterwards does not matter.
     ///
     /// # Errors
     /// [`GgufError::InFile`] with what is wrong.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| GgufError::Io { operation: "read", source }.in_file(path))?;
-        Self::from_owner(bytes).map_err(|error| error.in_file(path))
+        let read = || {
+            let mut bytes = Vec::new();
+            open_regular(path)?.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+            Self::from_owner(bytes)
+        };
+        read().map_err(|error| error.in_file(path))
     }
 }
 
@@ -160,8 +170,20 @@ impl<B: AsRef<[u8]>> GgufFile<B> {
     /// [`GgufError::UnsupportedType`] for a type that this crate does not decode; [`GgufError::OutOfFile`] for a tensor
     /// of another file.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.file_range()?)
+    }
+
+    /// The data of one of this file's tensors, as stored, also of a type that this crate does not decode.
+    ///
+    /// # Errors
+    /// [`GgufError::UnsupportedType`] for a type whose size is not known; [`GgufError::OutOfFile`] for a tensor of another
+    /// file.
+    pub fn raw_data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.raw_range()?)
+    }
+
+    fn slice(&self, tensor: &TensorInfo, range: Range<usize>) -> Result<&[u8], GgufError> {
         let bytes = self.bytes.as_ref();
-        let range = tensor.file_range()?;
         let end = range.end as u128;
         let file_len = bytes.len();
         bytes.get(range).ok_or_else(|| GgufError::OutOfFile { tensor: tensor.name().to_owned(), end, file_len })
