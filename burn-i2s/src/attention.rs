@@ -60,7 +60,7 @@ impl AttentionShape {
 /// `q` and `out` are `[tokens, num_heads * head_dim]`, `k` and `v` `[tokens, num_kv_heads * head_dim]`; text `i` is the
 /// tokens `offsets[i]..offsets[i + 1]`. Query head `h` uses key/value head `h / (num_heads / num_kv_heads)`. With a
 /// window of 0 nothing is visible, and the output is 0. Scratch memory is that of `k` and `v` again, the keys of each text
-/// rounded up to 16.
+/// rounded up to 16. A NaN or infinity stays within its text, but there it may reach tokens that do not see its own.
 ///
 /// # Panics
 /// When the shapes do not fit together, or `offsets` is not ascending from 0 to the number of tokens.

@@ -39,9 +39,9 @@ pub(crate) fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// Sum of squares of a row, in the order of this module, each step fused.
+/// The squares of a row added up in lanes, each step fused.
 #[inline(always)]
-pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+pub(crate) fn add_squares(row: &[f32]) -> [f32; LANES] {
     let (chunks, tail) = row.as_chunks::<LANES>();
     let mut lanes = [0.0f32; LANES];
     for chunk in chunks {
@@ -52,7 +52,13 @@ pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
     for (lane, &x) in lanes.iter_mut().zip(tail) {
         *lane = x.mul_add(x, *lane);
     }
-    tree_sum(lanes)
+    lanes
+}
+
+/// Sum of squares of a row, in the order of this module.
+#[inline(always)]
+pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+    tree_sum(add_squares(row))
 }
 
 /// `1 / sqrt(mean of squares + eps)` of a row: the factor of its RMSNorm.

@@ -60,6 +60,7 @@ pub mod pack;
 pub mod peak;
 pub mod pooling;
 pub mod quantize;
+pub(crate) mod rms;
 pub mod rope;
 mod softmax_tile;
 pub mod ternary_floats;

@@ -15,13 +15,14 @@ pub(crate) const ROUND: f32 = 12_582_912.0;
 /// caller can multiply something in before the last, rounding, factor. `hi` must lie in -120..=89, `lo` is a correction
 /// of `hi` below its last place.
 #[inline(always)]
-fn exp_parts(hi: f32, lo: f32) -> (f32, f32, f32) {
+fn exp_parts(hi: f32, lo: Option<f32>) -> (f32, f32, f32) {
     // ln 2 split so that n * LN2_HI is exact for |n| < 2^9.
     const LN2_HI: f32 = 0.693_359_4;
     const LN2_LO: f32 = -2.121_944_4e-4;
     let shifted = hi.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = (-n).mul_add(LN2_LO, (-n).mul_add(LN2_HI, hi) + lo);
+    let r = (-n).mul_add(LN2_HI, hi);
+    let r = (-n).mul_add(LN2_LO, lo.map_or(r, |lo| r + lo));
     // exp(r) = 1 + r + r^2 q(r) on |r| <= ln(2) / 2.
     let mut q = 1.987_569_1e-4f32;
     q = q.mul_add(r, 1.398_199_9e-3);
@@ -45,7 +46,7 @@ fn limit(x: f32, low: f32, high: f32) -> f32 {
 /// `e^x`: exactly 1 at 0, 0 at minus infinity, subnormal results included.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    let (m, s1, s2) = exp_parts(limit(x, -120.0, 89.0), 0.0);
+    let (m, s1, s2) = exp_parts(limit(x, -120.0, 89.0), None);
     (m + 1.0) * s1 * s2
 }
 
@@ -55,9 +56,10 @@ pub fn exp(x: f32) -> f32 {
 /// negative tail keeps its precision until the result itself is subnormal. The quotient is corrected once by its
 /// remainder: without that the roundings add up to 3 ulp.
 #[inline(always)]
-fn times_sigmoid(x: f32, t: f32, correction: f32) -> f32 {
+fn times_sigmoid(x: f32, t: f32, correction: Option<f32>) -> f32 {
     let negative = x < 0.0;
-    let (hi, lo) = if negative { (t, correction) } else { (-t, -correction) };
+    let hi = if negative { t } else { -t };
+    let lo = correction.map(|lo| if negative { lo } else { -lo });
     let (m, s1, s2) = exp_parts(larger(-120.0, hi), lo);
     let e = (m + 1.0) * s1 * s2;
     let denominator = e + 1.0;
@@ -78,7 +80,7 @@ fn times_sigmoid(x: f32, t: f32, correction: f32) -> f32 {
 pub fn silu(x: f32) -> f32 {
     // Below the lower limit the result is 0; the limit also keeps minus infinity out of the product.
     let x = larger(-120.0, x);
-    times_sigmoid(x, x, 0.0)
+    times_sigmoid(x, x, None)
 }
 
 /// GELU in its tanh form: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
@@ -106,5 +108,5 @@ pub fn gelu_tanh(x: f32) -> f32 {
     let sum_lo = (A_HI - (sum - part)) + (term - part) + (term_lo + A_LO);
     let t = x1 * sum;
     let t_lo = x1.mul_add(sum, -t) + x1 * sum_lo;
-    times_sigmoid(low, t, t_lo)
+    times_sigmoid(low, t, Some(t_lo))
 }

@@ -79,7 +79,7 @@ pub trait I2sOps: Backend {
         table: &RopeTable,
         positions: &[u32],
     ) -> FloatTensor<Self>;
-    /// See [`attention`].
+    /// See [`attention()`].
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
@@ -212,7 +212,7 @@ pub fn gated_activation(gate: Tensor<2>, up: Tensor<2>, activation: Activation) 
     Tensor::from_dispatch(Dispatch::gated_activation(gate.into_dispatch(), up.into_dispatch(), activation))
 }
 
-/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention`].
+/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention()`].
 ///
 /// # Panics
 /// When the offsets do not cover the tokens, or a text is empty.

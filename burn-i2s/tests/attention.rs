@@ -189,6 +189,20 @@ fn huge_scores_and_zero_values_stay_finite() {
 }
 
 #[test]
+fn blocks_outside_every_window_are_not_touched() {
+    // What is skipped costs nothing and cannot spread: not even a NaN.
+    for (causal, bad, finite) in [(true, 0..64, 160..400), (false, 0..64, 160..400), (false, 336..400, 0..240)] {
+        let mut case = Case::new((2, 1), 16, (causal, Some(64)), &[400]);
+        let expected = case.run(Isa::best());
+        case.k[bad.start * 16..bad.end * 16].fill(f32::NAN);
+        case.v[bad.start * 16..bad.end * 16].fill(f32::NAN);
+        let out = case.run(Isa::best());
+        let range = finite.start * 32..finite.end * 32;
+        assert!(bits(&out[range.clone()]) == bits(&expected[range]), "causal {causal}, NaN at {bad:?}");
+    }
+}
+
+#[test]
 fn a_window_of_nothing_gives_zeros() {
     let case = Case::new((2, 1), 16, (true, Some(0)), &[70]);
     assert!(case.run(Isa::best()).iter().all(|&x| x == 0.0));
