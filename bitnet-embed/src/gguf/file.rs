@@ -1,6 +1,6 @@
 //! A parsed file over any owner of its bytes.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -15,11 +15,16 @@ use super::{
     TensorInfo, Value, ValueType,
 };
 
-/// A file mapped into memory, read-only.
+/// A file mapped into memory, read-only; on systems that map no files (WebAssembly), read into memory instead.
 ///
 /// The file must not be changed or truncated while it is mapped; see [`GgufFile::open`].
 #[derive(Debug)]
-pub struct MappedFile(memmap2::Mmap);
+pub struct MappedFile(Map);
+
+#[cfg(any(unix, windows))]
+type Map = memmap2::Mmap;
+#[cfg(not(any(unix, windows)))]
+type Map = Vec<u8>;
 
 impl MappedFile {
     /// Maps a regular file.
@@ -38,15 +43,26 @@ impl MappedFile {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
             return Err(GgufError::Io { operation: "map", source });
         }
-        let file = File::open(path).map_err(GgufError::io("open"))?;
-        // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
-        // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
-        // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
-        // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
-        // every access), so nothing relies on bytes that were checked earlier being the same now.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))?;
-        Ok(Self(map))
+        Ok(Self(contents(path)?))
     }
+}
+
+/// The bytes of a regular file.
+#[cfg(any(unix, windows))]
+fn contents(path: &Path) -> Result<Map, GgufError> {
+    let file = fs::File::open(path).map_err(GgufError::io("open"))?;
+    // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
+    // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
+    // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
+    // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
+    // every access), so nothing relies on bytes that were checked earlier being the same now.
+    unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))
+}
+
+/// The bytes of a regular file.
+#[cfg(not(any(unix, windows)))]
+fn contents(path: &Path) -> Result<Map, GgufError> {
+    fs::read(path).map_err(GgufError::io("read"))
 }
 
 impl AsRef<[u8]> for MappedFile {

@@ -3,5 +3,7 @@
 
 mod common;
 mod embedder;
+mod endurance;
 mod goldens;
+mod hashes;
 mod layers;
