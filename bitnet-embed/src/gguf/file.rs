@@ -17,11 +17,16 @@ use super::{
     TensorInfo, Value, ValueType,
 };
 
-/// A file mapped into memory, read-only.
+/// A file mapped into memory, read-only; on systems that map no files (WebAssembly), read into memory instead.
 ///
 /// The file must not be changed or truncated while it is mapped; see [`GgufFile::open`].
 #[derive(Debug)]
-pub struct MappedFile(memmap2::Mmap);
+pub struct MappedFile(Map);
+
+#[cfg(any(unix, windows))]
+type Map = memmap2::Mmap;
+#[cfg(not(any(unix, windows)))]
+type Map = Vec<u8>;
 
 impl MappedFile {
     /// Maps a regular file.
@@ -34,15 +39,27 @@ impl MappedFile {
     }
 
     fn map(path: &Path) -> Result<Self, GgufError> {
-        let file = open_regular(path)?;
-        // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
-        // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
-        // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
-        // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
-        // every access), so nothing relies on bytes that were checked earlier being the same now.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))?;
-        Ok(Self(map))
+        Ok(Self(contents(&open_regular(path)?)?))
     }
+}
+
+/// The bytes of an open file.
+#[cfg(any(unix, windows))]
+fn contents(file: &File) -> Result<Map, GgufError> {
+    // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
+    // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
+    // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
+    // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
+    // every access), so nothing relies on bytes that were checked earlier being the same now.
+    unsafe { memmap2::Mmap::map(file) }.map_err(GgufError::io("map"))
+}
+
+/// The bytes of an open file, where there is no mapping.
+#[cfg(not(any(unix, windows)))]
+fn contents(mut file: &File) -> Result<Map, GgufError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+    Ok(bytes)
 }
 
 /// Opens a file that has a length.
