@@ -50,13 +50,8 @@ fn published(name: &str) -> PathBuf {
 
 fn convert(name: &str, outtype: Outtype, folder: &Path) -> PathBuf {
     let outfile = folder.join(format!("{name}.{outtype:?}.gguf"));
-    let options = ConvertOptions {
-        dir: testdata().join("checkpoints").join(name),
-        outtype,
-        outfile: Some(outfile.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options = ConvertOptions::new(testdata().join("checkpoints").join(name), outtype);
+    options.outfile = Some(outfile.clone());
     converter::convert(&options, &mut ()).unwrap();
     outfile
 }
@@ -82,7 +77,10 @@ fn missing_tensors_are_named() {
         tensors.retain(|tensor| !tensor.name.ends_with("blk.0.attn_k_norm_in.weight"));
     });
     let store = GgufStore::from_bytes(bytes, &Default::default()).unwrap();
-    assert!(store.plan().is_ternary() && store.plan().has_ternary_without_norm());
+    assert!(store.plan().is_ternary());
+    // But it is said.
+    assert_eq!(store.plan().projections_without_norm(), ["blk.0.attn_k.weight"]);
+    assert!(store.plan().notes().iter().any(|note| note.contains("\"blk.0.attn_k.weight\"")));
 }
 
 #[test]
