@@ -52,3 +52,8 @@ pub use embedder::{BackendKind, EmbedError, Embedder, EmbedderBuilder};
 pub use model::BitNetEmbedding;
 #[cfg(feature = "burn")]
 pub use store::GgufStore;
+
+/// The README's Rust examples compile.
+#[cfg(all(doctest, feature = "burn"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

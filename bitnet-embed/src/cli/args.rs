@@ -113,6 +113,9 @@ pub(crate) struct TokenizeArguments {
 pub(crate) struct InfoArguments {
     /// The GGUF file.
     pub(crate) file: PathBuf,
+    /// Show this instruction-set level as the one in use.
+    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    pub(crate) isa: Option<Isa>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -7,6 +7,7 @@ mod info;
 mod tokenize;
 
 use args::{Arguments, Command};
+use bitnet_embed::config::ModelConfig;
 use bitnet_embed::embedder::EmbedError;
 use bitnet_embed::gguf::GgufError;
 use bitnet_embed::store::{StoreError, StoreProblem};
@@ -76,11 +77,13 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Says on stderr which metadata keys a file does not have and what was assumed for them.
-pub(crate) fn note_assumed(config: &bitnet_embed::config::ModelConfig) {
-    for assumed in &config.assumed {
-        eprintln!("note: {assumed}; replace it with --override-kv");
+/// Says on stderr, in one line, which metadata keys a file does not have and what was assumed for them.
+pub(crate) fn note_assumed(config: &ModelConfig) {
+    if config.assumed.is_empty() {
+        return;
     }
+    let assumed: Vec<String> = config.assumed.iter().map(ToString::to_string).collect();
+    eprintln!("note: {}; state another value with --override-kv KEY=TYPE:VALUE", assumed.join("; "));
 }
 
 /// Says on stderr that the built-in model's vectors mean nothing.
