@@ -1,7 +1,8 @@
-//! The GGML tensor types this crate reads, and the decoding of their rows to f32.
+//! The GGML tensor types this crate reads, the decoding of their rows to f32, and the encoding of those it writes.
 
 use crate::layout;
 
+mod encode;
 pub(crate) mod quant;
 
 /// How a tensor's values are stored. The names and numbers are GGML's.

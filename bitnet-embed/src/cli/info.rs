@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), CliError> {
         Err(error) => writeln!(out, "model: `embed` would refuse this file: {error}")?,
     }
     let levels: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
-    writeln!(out, "cpu: has {}; uses {}", levels.join(", "), Isa::best())?;
+    writeln!(out, "cpu: has {}; uses {}", levels.join(", "), arguments.isa.unwrap_or_else(Isa::best))?;
     out.flush()?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! A parsed file over any owner of its bytes.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
@@ -16,11 +17,16 @@ use super::{
     TensorInfo, Value, ValueType,
 };
 
-/// A file mapped into memory, read-only.
+/// A file mapped into memory, read-only; on systems that map no files (WebAssembly), read into memory instead.
 ///
 /// The file must not be changed or truncated while it is mapped; see [`GgufFile::open`].
 #[derive(Debug)]
-pub struct MappedFile(memmap2::Mmap);
+pub struct MappedFile(Map);
+
+#[cfg(any(unix, windows))]
+type Map = memmap2::Mmap;
+#[cfg(not(any(unix, windows)))]
+type Map = Vec<u8>;
 
 impl MappedFile {
     /// Maps a regular file.
@@ -33,21 +39,38 @@ impl MappedFile {
     }
 
     fn map(path: &Path) -> Result<Self, GgufError> {
-        // Asked before opening: to open a pipe would wait for its writer.
-        let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
-        if !metadata.is_file() {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-            return Err(GgufError::Io { operation: "map", source });
-        }
-        let file = File::open(path).map_err(GgufError::io("open"))?;
-        // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
-        // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
-        // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
-        // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
-        // every access), so nothing relies on bytes that were checked earlier being the same now.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))?;
-        Ok(Self(map))
+        Ok(Self(contents(&open_regular(path)?)?))
     }
+}
+
+/// The bytes of an open file.
+#[cfg(any(unix, windows))]
+fn contents(file: &File) -> Result<Map, GgufError> {
+    // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
+    // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
+    // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
+    // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
+    // every access), so nothing relies on bytes that were checked earlier being the same now.
+    unsafe { memmap2::Mmap::map(file) }.map_err(GgufError::io("map"))
+}
+
+/// The bytes of an open file, where there is no mapping.
+#[cfg(not(any(unix, windows)))]
+fn contents(mut file: &File) -> Result<Map, GgufError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+    Ok(bytes)
+}
+
+/// Opens a file that has a length.
+fn open_regular(path: &Path) -> Result<File, GgufError> {
+    // Asked before opening: to open a pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
+    if !metadata.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(GgufError::Io { operation: "open", source });
+    }
+    File::open(path).map_err(GgufError::io("open"))
 }
 
 impl AsRef<[u8]> for MappedFile {
@@ -93,14 +116,18 @@ impl GgufFile<MappedFile> {
 }
 
 impl GgufFile<Vec<u8>> {
-    /// Reads a whole file into memory, then its header.
+    /// Reads a whole regular file into memory, then its header. What happens to the file afterwards does not matter.
     ///
     /// # Errors
     /// [`GgufError::InFile`] with what is wrong.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| GgufError::Io { operation: "read", source }.in_file(path))?;
-        Self::from_owner(bytes).map_err(|error| error.in_file(path))
+        let read = || {
+            let mut bytes = Vec::new();
+            open_regular(path)?.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+            Self::from_owner(bytes)
+        };
+        read().map_err(|error| error.in_file(path))
     }
 }
 
@@ -160,8 +187,20 @@ impl<B: AsRef<[u8]>> GgufFile<B> {
     /// [`GgufError::UnsupportedType`] for a type that this crate does not decode; [`GgufError::OutOfFile`] for a tensor
     /// of another file.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.file_range()?)
+    }
+
+    /// The data of one of this file's tensors, as stored, also of a type that this crate does not decode.
+    ///
+    /// # Errors
+    /// [`GgufError::UnsupportedType`] for a type whose size is not known; [`GgufError::OutOfFile`] for a tensor of another
+    /// file.
+    pub fn raw_data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.raw_range()?)
+    }
+
+    fn slice(&self, tensor: &TensorInfo, range: Range<usize>) -> Result<&[u8], GgufError> {
         let bytes = self.bytes.as_ref();
-        let range = tensor.file_range()?;
         let end = range.end as u128;
         let file_len = bytes.len();
         bytes.get(range).ok_or_else(|| GgufError::OutOfFile { tensor: tensor.name().to_owned(), end, file_len })

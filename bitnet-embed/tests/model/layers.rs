@@ -13,13 +13,8 @@ use std::path::Path;
 
 fn f32_file(name: &str, folder: &Path) -> std::path::PathBuf {
     let outfile = folder.join(format!("{name}.gguf"));
-    let options = ConvertOptions {
-        dir: testdata().join("checkpoints").join(name),
-        outtype: Outtype::F32,
-        outfile: Some(outfile.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options = ConvertOptions::new(testdata().join("checkpoints").join(name), Outtype::F32);
+    options.outfile = Some(outfile.clone());
     converter::convert(&options, &mut ()).unwrap_or_else(|error| panic!("{name}: {error}"));
     outfile
 }
