@@ -159,6 +159,7 @@ pub struct EmbedderBuilder {
     token_budget: Option<usize>,
     tokenizer: Option<PathBuf>,
     overrides: Overrides,
+    no_mmap: bool,
 }
 
 impl EmbedderBuilder {
@@ -222,12 +223,22 @@ impl EmbedderBuilder {
         self
     }
 
+    /// Whether the file is mapped into memory, as it is by default, or read into it.
+    ///
+    /// Truncating a file that is mapped ends the process on Unix (`SIGBUS`), and changing it changes the vectors; a file
+    /// that was read may do as it likes. Reading costs the file's size in memory that other processes do not share.
+    pub fn mmap(mut self, mmap: bool) -> Self {
+        self.no_mmap = !mmap;
+        self
+    }
+
     /// Opens a GGUF file.
     ///
     /// # Errors
     /// When the file is refused, its tokenizer does not fit it, or the options do not fit the model.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Embedder, EmbedError> {
-        let store = GgufStore::open_with(path.as_ref(), &self.overrides)?;
+        let open = if self.no_mmap { GgufStore::read_with } else { GgufStore::open_with };
+        let store = open(path.as_ref(), &self.overrides)?;
         self.build(store, Some(path.as_ref().to_owned()))
     }
 

@@ -5,7 +5,7 @@
 //! only where its rows are not whole blocks or it must be ternarised first.
 
 use crate::config::{ConfigError, ModelConfig, Overrides};
-use crate::gguf::{GgufError, GgufFile, MappedFile, TensorInfo};
+use crate::gguf::{GgufError, GgufFile, ModelBytes, TensorInfo};
 use crate::model::{Load, ModelPlan, PlanError, TensorUse};
 use burn::store::burn_pack::Tensor as PackTensor;
 use burn::store::{ApplyResult, ModuleSnapshot, ModuleStore};
@@ -97,7 +97,8 @@ pub enum StoreProblem {
 }
 
 impl GgufStore {
-    /// Maps a file and checks its structure, configuration and tensor list.
+    /// Maps a file and checks its structure, configuration and tensor list. Of a model split into several files any will
+    /// do; they are joined in memory.
     ///
     /// # Errors
     /// When the file cannot be read, is malformed, or is not a model this crate computes.
@@ -112,8 +113,23 @@ impl GgufStore {
     pub fn open_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let in_file = |problem| StoreError { path: Some(path.to_owned()), problem: Box::new(problem) };
-        let map = MappedFile::open(path).map_err(|error| in_file(error.into()))?;
-        Self::build(bytes::Bytes::from_owner(map), overrides, Some(path.to_owned())).map_err(in_file)
+        let file = GgufFile::open_model(path).map_err(|error| in_file(error.into()))?;
+        Self::build(bytes::Bytes::from_owner(file.into_owner()), overrides, Some(path.to_owned())).map_err(in_file)
+    }
+
+    /// Like [`open_with`](Self::open_with), the file read into memory rather than mapped: what happens to it afterwards
+    /// does not matter. Costs its size in memory, and the time to read all of it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn read_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let in_file = |problem| StoreError { path: Some(path.to_owned()), problem: Box::new(problem) };
+        let bytes = match GgufFile::open_model(path).map_err(|error| in_file(error.into()))?.into_owner() {
+            ModelBytes::Joined(bytes) => bytes,
+            ModelBytes::Mapped(_) => GgufFile::read(path).map_err(|error| in_file(error.into()))?.into_owner(),
+        };
+        Self::build(bytes.into(), overrides, Some(path.to_owned())).map_err(in_file)
     }
 
     /// Reads a file from memory: a `Vec`, a static slice, or any other owner of bytes.

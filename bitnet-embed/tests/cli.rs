@@ -207,3 +207,11 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
     assert_eq!(info, 3);
     assert!(stderr.contains("blk.1.ffn_up.weight"), "{stderr}");
 }
+
+#[test]
+fn a_file_may_be_read_instead_of_mapped() {
+    let array = ["-p", "a text", "--embd-output-format", "array"];
+    let (code, read, stderr) = embed(&[&array[..], &["--no-mmap"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(read, embed(&array).1);
+}

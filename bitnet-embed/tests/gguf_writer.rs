@@ -139,9 +139,81 @@ fn names_the_path_when_it_cannot_be_written() {
 
     let taken = folder.path().join("taken.gguf");
     fs::create_dir(&taken).unwrap();
-    let error = GgufWriter::new().create(&taken).unwrap().finish().unwrap_err();
-    assert!(matches!(error.kind(), GgufError::Io { operation: "rename", .. }), "{error}");
+    let error = GgufWriter::new().create(&taken).unwrap_err();
+    assert!(matches!(error.kind(), GgufError::OutputKind { found: "a folder" }), "{error}");
     assert_eq!(entries(folder.path()), 1, "only the folder in the way");
+}
+
+#[test]
+fn two_writers_of_one_path_do_not_meet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let first = two_tensors().create(&path).unwrap();
+    let error = two_tensors().create(&path).unwrap_err();
+    assert!(matches!(error.kind(), GgufError::Busy { partial } if partial == first.partial_path()), "{error}");
+    assert!(first.partial_path().exists(), "the refused one removed nothing");
+    drop(first);
+    drop(two_tensors().create(&path).unwrap());
+    assert_eq!(entries(folder.path()), 0);
+}
+
+#[test]
+fn what_a_killed_process_left_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let partial = folder.path().join(".model.gguf.partial");
+    fs::write(&partial, vec![7; 1 << 16]).unwrap();
+    let mut tensors = two_tensors().create(&path).unwrap();
+    assert_eq!(tensors.partial_path(), partial);
+    tensors.write("a", &[1; 24]).unwrap();
+    tensors.write("b", &[2; 8]).unwrap();
+    tensors.finish().unwrap();
+    assert_eq!(entries(folder.path()), 1);
+    let file = GgufFile::read(&path).unwrap();
+    assert!(file.owner().len() < 1 << 10, "nothing of the old content");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("link.gguf"), folder.path().join("target"));
+    fs::write(&target, "kept").unwrap();
+    for name in ["link.gguf", ".other.gguf.partial"] {
+        std::os::unix::fs::symlink(&target, folder.path().join(name)).unwrap();
+    }
+    for path in [link, folder.path().join("other.gguf")] {
+        let error = two_tensors().create(&path).unwrap_err();
+        assert!(matches!(error.kind(), GgufError::OutputKind { found: "a symbolic link" }), "{error}");
+    }
+    assert_eq!(fs::read(&target).unwrap(), b"kept");
+    assert_eq!(entries(folder.path()), 3);
+}
+
+#[test]
+fn a_tensor_of_any_type_is_copied_as_it_is() {
+    let mut tensors = two_tensors().write_to(Vec::new()).unwrap();
+    tensors.write("a", &[1; 24]).unwrap();
+    tensors.write("b", &[2; 8]).unwrap();
+    let mut bytes = tensors.finish().unwrap();
+    // Name, number of dimensions, two dimensions, type: F32 becomes I32, which has the same size and is not decoded.
+    let name = bytes.windows(9).position(|window| window == b"\x01\0\0\0\0\0\0\0a").unwrap();
+    bytes[name + 9 + 4 + 16] = 26;
+    let source = GgufFile::from_owner(bytes).unwrap();
+    let mut writer = GgufWriter::new();
+    for tensor in source.tensors() {
+        writer.copy_of(tensor).unwrap();
+    }
+    let mut copy = writer.write_to(Vec::new()).unwrap();
+    for tensor in source.tensors() {
+        copy.write(tensor.name(), source.raw_data(tensor).unwrap()).unwrap();
+    }
+    let copy = GgufFile::from_owner(copy.finish().unwrap()).unwrap();
+    assert!(copy.tensors().iter().any(|tensor| tensor.ggml_type().is_none()), "one that is not decoded");
+    for (tensor, original) in copy.tensors().iter().zip(source.tensors()) {
+        assert_eq!((tensor.type_id(), tensor.dims()), (original.type_id(), original.dims()));
+        assert_eq!(copy.raw_data(tensor).unwrap(), source.raw_data(original).unwrap());
+    }
 }
 
 #[test]

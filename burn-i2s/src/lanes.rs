@@ -64,7 +64,14 @@ pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
 /// `1 / sqrt(mean of squares + eps)` of a row: the factor of its RMSNorm.
 #[inline(always)]
 pub(crate) fn inverse_rms(row: &[f32], eps: f32) -> f32 {
-    1.0 / (sum_of_squares(row) / row.len() as f32 + eps).sqrt()
+    inverse_root(sum_of_squares(row), row.len(), eps)
+}
+
+/// The same from the sum. NaN where the sum overflowed: a factor of 0 would make a plausible row of zeros of it.
+#[inline(always)]
+pub(crate) fn inverse_root(sum_of_squares: f32, count: usize, eps: f32) -> f32 {
+    let mean = sum_of_squares / count as f32 + eps;
+    if mean < f32::INFINITY { 1.0 / mean.sqrt() } else { f32::NAN }
 }
 
 /// The right-hand side of a product: `depth` rows of `stride` groups of 16 values.

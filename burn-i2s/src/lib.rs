@@ -69,6 +69,8 @@ mod threads;
 #[cfg(feature = "burn")]
 pub mod backend;
 #[cfg(feature = "burn")]
+mod buffers;
+#[cfg(feature = "burn")]
 pub mod linear;
 #[cfg(feature = "burn")]
 pub mod norm;

@@ -2,7 +2,7 @@
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::{LANES, add_squares, tree_sum};
+use crate::lanes::{LANES, add_squares, inverse_root, tree_sum};
 
 /// Rows whose sums are computed together. A row's sum of squares is one chain per lane and waits for each addition;
 /// four rows fill the wait.
@@ -20,7 +20,7 @@ pub(crate) fn inverse_rms_together(isa: Isa, x: &[f32], cols: usize, eps: f32) -
             squares(isa, row, lanes);
         }
     }
-    lanes.map(|lanes| 1.0 / (tree_sum(lanes) / cols as f32 + eps).sqrt())
+    lanes.map(|lanes| inverse_root(tree_sum(lanes), cols, eps))
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use burn_i2s::attention::{AttentionShape, attention};
+use burn_i2s::attention::{AttentionShape, attention, attention_of};
 use burn_i2s::isa::Isa;
 use common::{bits, in_pool, values};
 
@@ -147,6 +147,46 @@ fn a_text_alone_has_the_bits_it_has_among_neighbours_with_any_number_of_threads(
             assert!(bits(&alone) == bits(among), "text {i}, {:?} {:?}", case.shape, case.offsets);
         }
     }
+}
+
+#[test]
+fn some_tokens_alone_have_the_bits_they_have_among_all() {
+    for case in cases() {
+        let all = case.run(Isa::best());
+        let width = case.shape.num_heads * case.shape.head_dim;
+        let lengths: Vec<usize> = case.offsets.windows(2).map(|text| text[1] - text[0]).collect();
+        // The last, the first, some in the middle, none.
+        let choices: [fn(usize) -> std::ops::Range<usize>; 4] = [
+            |length| length.saturating_sub(1)..length,
+            |length| 0..length.min(1),
+            |length| length / 3..length,
+            |_| 0..0,
+        ];
+        for queries in choices.map(|choice| lengths.iter().map(|&length| choice(length)).collect::<Vec<_>>()) {
+            let rows = |values: &[f32]| -> Vec<f32> {
+                let texts = case.offsets.iter().zip(&queries);
+                texts
+                    .flat_map(|(start, range)| &values[(start + range.start) * width..(start + range.end) * width])
+                    .copied()
+                    .collect()
+            };
+            let q = rows(&case.q);
+            for &isa in Isa::available() {
+                let mut out = vec![f32::NAN; q.len()];
+                attention_of(isa, &q, &case.k, &case.v, &case.shape, &case.offsets, &queries, &mut out);
+                assert!(bits(&out) == bits(&rows(&all)), "{isa} {:?} {:?} {queries:?}", case.shape, case.offsets);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "queries beyond their text")]
+fn a_query_beyond_its_text_is_refused() {
+    let case = Case::new((2, 1), 16, (true, None), &[3, 2]);
+    let mut out = vec![0.0; 2 * 32];
+    let queries = [0..0, 1..3];
+    attention_of(Isa::best(), &case.q[..64], &case.k, &case.v, &case.shape, &case.offsets, &queries, &mut out);
 }
 
 #[test]

@@ -224,6 +224,7 @@ pub struct Checkpoint {
     shards: Vec<Shard>,
     tensors: Vec<TensorEntry>,
     index: Option<PathBuf>,
+    ignored: Vec<PathBuf>,
 }
 
 impl Checkpoint {
@@ -238,20 +239,21 @@ impl Checkpoint {
     pub fn open(dir: &Path) -> Result<Self, CheckpointError> {
         let index_path = dir.join(INDEX_FILE);
         let single = dir.join(SINGLE_FILE);
+        let mut ignored = Vec::new();
         let (paths, index) = if index_path.exists() {
             let index = read_index(&index_path)?;
             (index.keys().map(|file| dir.join(file)).collect(), Some(index))
         } else if single.exists() {
             (vec![single], None)
         } else {
-            (list_safetensors(dir)?, None)
+            (list_safetensors(dir, &mut ignored)?, None)
         };
         if paths.is_empty() {
             return Err(CheckpointError::NoWeights { dir: dir.to_owned() });
         }
 
         let mut checkpoint =
-            Self { shards: Vec::new(), tensors: Vec::new(), index: index.is_some().then_some(index_path) };
+            Self { shards: Vec::new(), tensors: Vec::new(), index: index.is_some().then_some(index_path), ignored };
         for path in paths {
             checkpoint.add_shard(path)?;
         }
@@ -270,6 +272,11 @@ impl Checkpoint {
     /// Every file this checkpoint consists of.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|shard| shard.path.as_path()).chain(self.index.as_deref())
+    }
+
+    /// Tensor files of the folder that are not the model's, by their names.
+    pub fn ignored(&self) -> &[PathBuf] {
+        &self.ignored
     }
 
     /// The file a tensor is in.
@@ -370,16 +377,22 @@ pub fn read_json_bytes_if_there(path: &Path) -> Result<Option<Vec<u8>>, Checkpoi
     }
 }
 
-fn list_safetensors(dir: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+/// Names of what training leaves beside a model: adapters, states of the optimizer and of the schedule.
+const NOT_THE_MODEL: [&str; 4] = ["adapter", "optimizer", "scheduler", "rng_state"];
+
+fn list_safetensors(dir: &Path, ignored: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, CheckpointError> {
     let fail = |source| CheckpointError::Read { path: dir.to_owned(), source };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         if path.extension().is_some_and(|extension| extension == "safetensors") {
-            paths.push(path);
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let foreign = NOT_THE_MODEL.iter().any(|prefix| name.starts_with(prefix));
+            if foreign { ignored.push(path) } else { paths.push(path) }
         }
     }
     paths.sort();
+    ignored.sort();
     Ok(paths)
 }
 

@@ -8,12 +8,13 @@ use bitnet_embed::config::Pooling;
 use bitnet_embed::gguf::GgufWriter;
 use bitnet_embed::names::{ExpectedTensor, TensorRole, expected_tensors};
 use burn_i2s::ggml::GgmlType;
-use half::f16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 use serde_json::json;
 
 use crate::config::SourceConfig;
 use crate::dummy_vocab::{self, MIN_TOKENS};
+use crate::interrupt;
 use crate::plan::{Outtype, PlannedTensor};
 use crate::report::{Progress, Report};
 use crate::vocab::VocabKind;
@@ -127,15 +128,15 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     }
 
     let random = Random::new(options.seed);
-    let mut file = writer.create(&outfile)?;
+    let (mut file, _registered) = interrupt::create(writer, &outfile)?;
     let mut buffer = vec![0; TASK_BYTES * TASKS];
     for (position, (tensor, planned)) in tensors.iter().zip(&planned).enumerate() {
         progress.tensor(&tensor.name, position, tensors.len());
         let elements: usize = tensor.shape.iter().product();
         let mut left = match planned.target {
             GgmlType::I2_S => elements / 4,
-            GgmlType::F16 => elements * 2,
-            _ => elements * 4,
+            // No type that a dummy has takes blocks of more than one value.
+            other => other.row_bytes(elements).unwrap_or(0),
         };
         let mut first_task = 0;
         while left > 0 {
@@ -153,7 +154,7 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     }
     file.finish()?;
     progress.finish();
-    Ok(Report::of_file(outfile, &planned, Vec::new(), Vec::new()))
+    Ok(Report::of_file(outfile, planned.iter().map(|tensor| tensor.target), Vec::new(), Vec::new()))
 }
 
 /// Refuses what no model can be, by the name of the flag.
@@ -228,6 +229,7 @@ struct Random {
     seed: u64,
     weights: Vec<f32>,
     weights_f16: Vec<[u8; 2]>,
+    weights_bf16: Vec<[u8; 2]>,
     /// A byte of four codes 0..=2, for any random byte.
     codes: [u8; 256],
 }
@@ -239,11 +241,12 @@ impl Random {
         let mut normal = || (0..12).map(|_| (next(&mut state) >> 40) as f32 / (1 << 24) as f32).sum::<f32>() - 6.0;
         let weights: Vec<f32> = (0..1 << 12).map(|_| normal() * WEIGHT_SCALE).collect();
         let weights_f16 = weights.iter().map(|&weight| f16::from_f32(weight).to_le_bytes()).collect();
+        let weights_bf16 = weights.iter().map(|&weight| bf16::from_f32(weight).to_le_bytes()).collect();
         let codes = std::array::from_fn(|byte| {
             let four = byte % 81;
             ((four % 3) | ((four / 3 % 3) << 2) | ((four / 9 % 3) << 4) | ((four / 27) << 6)) as u8
         });
-        Self { seed, weights, weights_f16, codes }
+        Self { seed, weights, weights_f16, weights_bf16, codes }
     }
 
     /// Fills one task's bytes: a function of the seed, the tensor and the position in it alone.
@@ -263,6 +266,7 @@ impl Random {
             GgmlType::F16 if offset == 0.0 => {
                 each(&mut state, bytes, |index| self.weights_f16[index]);
             }
+            GgmlType::BF16 => each(&mut state, bytes, |index| self.weights_bf16[index]),
             GgmlType::F16 => each(&mut state, bytes, |index| f16::from_f32(self.weights[index] + offset).to_le_bytes()),
             _ => each(&mut state, bytes, |index| (self.weights[index] + offset).to_le_bytes()),
         }

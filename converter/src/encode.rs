@@ -1,4 +1,4 @@
-//! A tensor of the checkpoint -> the bytes of a GGUF tensor.
+//! The values of a tensor -> the bytes of a GGUF tensor.
 //!
 //! Values pass through f32 and are rounded once to the target type, to nearest even. A tensor goes through in pieces
 //! of [`CHUNK`] values, so memory does not grow with it; only I2_S needs a whole matrix at once, for its scale. Every
@@ -9,12 +9,14 @@ use burn_i2s::ggml::GgmlType;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Dtype, TensorEntry};
+use crate::checkpoint::CheckpointError;
+use crate::source::Source;
+use crate::ternary_fit::TernaryFit;
 
-/// Values converted at a time.
+/// Values converted at a time: whole blocks of every type.
 pub const CHUNK: usize = 1 << 22;
-/// Values per task of the thread pool.
-const TASK: usize = 1 << 16;
+/// Values per task of the thread pool: whole blocks of every type.
+pub(crate) const TASK: usize = 1 << 16;
 
 /// Why a tensor cannot be converted.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +33,9 @@ pub enum EncodeError {
         value: f32,
     },
     /// A finite value is too large for the target type.
-    #[error("tensor {tensor}: value {index} is {value}, beyond the largest {target}; convert with --outtype f32")]
+    #[error(
+        "tensor {tensor}: value {index} is {value}, beyond the largest {target}; convert with --outtype f32, or with --auto-widen to keep this tensor in f32"
+    )]
     Overflow {
         /// The tensor.
         tensor: String,
@@ -50,131 +54,134 @@ pub enum EncodeError {
         /// Why.
         source: burn_i2s::error::PackError,
     },
-    /// The checkpoint could not be read.
+    /// The source could not be read.
     #[error(transparent)]
     Read(#[from] CheckpointError),
-    /// The output could not be written.
+    /// The output could not be written, or a GGUF file not be read.
     #[error("not written: {0}")]
     Write(#[from] GgufError),
 }
 
-/// Passes one tensor as `target` to `out`, piece by piece, adding one to every value first if `add_one` (Gemma's norms).
+/// What the user may want to know about a tensor that was converted.
+#[derive(Clone, Debug, Default)]
+pub struct Encoded {
+    /// Values that were not zero and are zero in the file.
+    pub flushed: usize,
+    /// How well ternary weights describe it, for I2_S.
+    pub fit: Option<TernaryFit>,
+}
+
+/// Passes one tensor as `target` to `out`, piece by piece.
 ///
 /// # Errors
 /// When a value is not finite or does not fit, or reading or writing fails.
 pub fn encode(
-    checkpoint: &Checkpoint,
-    tensor: &TensorEntry,
+    source: &dyn Source,
     target: GgmlType,
-    add_one: bool,
-    out: &mut impl FnMut(&[u8]) -> Result<(), GgufError>,
-) -> Result<(), EncodeError> {
-    let elements = tensor.elements();
-    let mut buffers = Buffers::default();
+    out: &mut dyn FnMut(&[u8]) -> Result<(), GgufError>,
+) -> Result<Encoded, EncodeError> {
+    let elements = source.elements();
+    let mut encoded = Encoded::default();
     if target == GgmlType::I2_S {
-        buffers.read(checkpoint, tensor, 0, elements)?;
-        let packed = burn_i2s::pack::ternarize_and_pack(&buffers.values)
-            .map_err(|source| EncodeError::Ternary { tensor: tensor.name.clone(), source })?;
-        return Ok(out(&packed)?);
+        let mut values = vec![0.0; elements];
+        for (piece, start) in values.chunks_mut(CHUNK).zip((0..).step_by(CHUNK)) {
+            source.read(start, piece)?;
+        }
+        let packed = burn_i2s::pack::ternarize_and_pack(&values)
+            .map_err(|problem| EncodeError::Ternary { tensor: source.name().to_owned(), source: problem })?;
+        encoded.fit = TernaryFit::of(&values, &packed);
+        out(&packed)?;
+        return Ok(encoded);
     }
+    let mut values = Vec::new();
+    let mut bytes = Vec::new();
     for start in (0..elements).step_by(CHUNK) {
-        buffers.read(checkpoint, tensor, start, CHUNK.min(elements - start))?;
-        if add_one {
-            buffers.values.iter_mut().for_each(|value| *value += 1.0);
+        values.resize(CHUNK.min(elements - start), 0.0);
+        source.read(start, &mut values)?;
+        encode_piece(&values, target, &mut bytes);
+        if let Some(at) = first_overflow(&values, &bytes, target) {
+            let (tensor, target) = (source.name().to_owned(), type_name(target));
+            return Err(EncodeError::Overflow { tensor, index: start + at, value: values[at].into(), target });
         }
-        buffers.encode(target);
-        if target == GgmlType::F16 {
-            buffers.check_f16(tensor, start)?;
-        }
-        out(&buffers.encoded)?;
+        encoded.flushed += flushed(&values, target);
+        out(&bytes)?;
     }
-    Ok(())
+    Ok(encoded)
 }
 
-/// What a piece passes through; reused from piece to piece.
-#[derive(Default)]
-struct Buffers {
-    raw: Vec<u8>,
-    values: Vec<f32>,
-    encoded: Vec<u8>,
-}
-
-impl Buffers {
-    /// Fills `values` with `count` values from `start` on, all of them finite.
-    fn read(
-        &mut self,
-        checkpoint: &Checkpoint,
-        tensor: &TensorEntry,
-        start: usize,
-        count: usize,
-    ) -> Result<(), EncodeError> {
-        // Planning let only these four types through; the size of another one is never asked for.
-        let size = tensor.dtype.size().unwrap_or(1);
-        self.raw.resize(count * size, 0);
-        self.values.resize(count, 0.0);
-        // Both are sizes of data that is in the file: the header was checked against its length.
-        checkpoint.read_at(tensor, (start * size) as u64, &mut self.raw)?;
-        let (raw, values) = (&self.raw, &mut self.values);
-        match tensor.dtype {
-            Dtype::F64 => decode(raw, values, |bytes: &[u8; 8]| f64::from_le_bytes(*bytes) as f32),
-            Dtype::F32 => decode(raw, values, |bytes: &[u8; 4]| f32::from_le_bytes(*bytes)),
-            Dtype::F16 => decode(raw, values, |bytes: &[u8; 2]| f16::from_le_bytes(*bytes).to_f32()),
-            Dtype::BF16 => decode(raw, values, |bytes: &[u8; 2]| bf16::from_le_bytes(*bytes).to_f32()),
-            Dtype::Other(_) => {}
-        }
-        let Some(at) = first(&self.values, |value| !value.is_finite()) else { return Ok(()) };
-        let (name, index) = (tensor.name.clone(), start + at);
-        if tensor.dtype == Dtype::F64
-            && let Some(bytes) = self.raw.as_chunks().0.get(at)
-            && f64::from_le_bytes(*bytes).is_finite()
-        {
-            return Err(EncodeError::Overflow {
-                tensor: name,
-                index,
-                value: f64::from_le_bytes(*bytes),
-                target: "f32",
-            });
-        }
-        Err(EncodeError::NotFinite { tensor: name, index, value: self.values[at] })
+/// Whether all values of a tensor fit the type.
+///
+/// # Errors
+/// Those of [`encode`], except that a value is too large.
+pub fn fits(source: &dyn Source, target: GgmlType) -> Result<bool, EncodeError> {
+    if target == GgmlType::F32 || target == GgmlType::I2_S {
+        return Ok(true);
     }
-
-    fn encode(&mut self, target: GgmlType) {
-        match target {
-            GgmlType::F16 => self.encode_with(|value| f16::from_f32(value).to_le_bytes()),
-            _ => self.encode_with(f32::to_le_bytes),
-        }
-    }
-
-    fn encode_with<const N: usize>(&mut self, encode: impl Fn(f32) -> [u8; N] + Sync) {
-        self.encoded.resize(self.values.len() * N, 0);
-        self.encoded.par_chunks_mut(TASK * N).zip(self.values.par_chunks(TASK)).for_each(|(bytes, values)| {
-            for (bytes, &value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-                *bytes = encode(value);
-            }
-        });
-    }
-
-    fn check_f16(&self, tensor: &TensorEntry, start: usize) -> Result<(), EncodeError> {
-        let Some(at) = first(&self.values, |value| f16::from_f32(value).is_infinite()) else { return Ok(()) };
-        Err(EncodeError::Overflow {
-            tensor: tensor.name.clone(),
-            index: start + at,
-            value: f64::from(self.values[at]),
-            target: "f16",
-        })
+    match encode(source, target, &mut |_| Ok(())) {
+        Ok(_) => Ok(true),
+        Err(EncodeError::Overflow { target, .. }) if target != "f32" => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-fn decode<const N: usize>(raw: &[u8], values: &mut [f32], decode: impl Fn(&[u8; N]) -> f32 + Sync) {
-    raw.par_chunks(TASK * N).zip(values.par_chunks_mut(TASK)).for_each(|(bytes, values)| {
-        for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
-            *value = decode(bytes);
-        }
+/// The type as the command line spells it.
+pub fn type_name(ty: GgmlType) -> &'static str {
+    match ty {
+        GgmlType::F32 => "f32",
+        GgmlType::F16 => "f16",
+        GgmlType::BF16 => "bf16",
+        GgmlType::Q8_0 => "q8_0",
+        GgmlType::Q6_K => "q6_k",
+        GgmlType::I2_S => "i2_s",
+        other => other.name(),
+    }
+}
+
+fn encode_piece(values: &[f32], target: GgmlType, bytes: &mut Vec<u8>) {
+    // Planning asks for rows of whole blocks, and pieces and tasks are whole blocks as well.
+    bytes.resize(target.row_bytes(values.len()).unwrap_or(0), 0);
+    let task_bytes = target.row_bytes(TASK).unwrap_or(1);
+    bytes.par_chunks_mut(task_bytes).zip(values.par_chunks(TASK)).for_each(|(bytes, values)| {
+        target.encode_row(values, bytes);
     });
 }
 
+/// Position of a value that the type cannot hold.
+fn first_overflow(values: &[f32], bytes: &[u8], target: GgmlType) -> Option<usize> {
+    // The largest value of a block with an infinite scale.
+    let in_block = |at: usize| -> Option<usize> {
+        let (len, size) = target.block()?;
+        let infinite = |block: &[u8]| !f16::from_le_bytes([block[at], block[at + 1]]).is_finite();
+        let start = bytes.chunks_exact(size).position(infinite)? * len;
+        (start..start + len).max_by(|&a, &b| values[a].abs().total_cmp(&values[b].abs()))
+    };
+    match target {
+        GgmlType::F16 => first(values, |value| f16::from_f32(value).is_infinite()),
+        GgmlType::BF16 => first(values, |value| bf16::from_f32(value).is_infinite()),
+        GgmlType::Q8_0 => in_block(0),
+        GgmlType::Q6_K => in_block(208),
+        _ => None,
+    }
+}
+
+/// Values that become zero although they are none; that is what quantised blocks do to most small values, so it is
+/// counted for floats alone.
+fn flushed(values: &[f32], target: GgmlType) -> usize {
+    let count = |to_zero: fn(f32) -> bool| {
+        values
+            .par_chunks(TASK)
+            .map(|values| values.iter().filter(|value| **value != 0.0 && to_zero(**value)).count())
+            .sum()
+    };
+    match target {
+        GgmlType::F16 => count(|value| f16::from_f32(value).to_bits() << 1 == 0),
+        GgmlType::BF16 => count(|value| bf16::from_f32(value).to_bits() << 1 == 0),
+        _ => 0,
+    }
+}
+
 /// Position of the first value that `found` accepts.
-fn first(values: &[f32], found: impl Fn(f32) -> bool + Sync) -> Option<usize> {
+pub(crate) fn first(values: &[f32], found: impl Fn(f32) -> bool + Sync) -> Option<usize> {
     values
         .par_chunks(TASK)
         .enumerate()

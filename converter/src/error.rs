@@ -6,10 +6,13 @@ use bitnet_embed::config::ConfigError;
 use bitnet_embed::gguf::GgufError;
 
 use crate::checkpoint::CheckpointError;
+use crate::edit::EditError;
 use crate::encode::EncodeError;
 use crate::plan::PlanError;
 use crate::vocab::VocabError;
 
+/// `verify` found a difference.
+pub const EXIT_DIFFERS: u8 = 1;
 /// The checkpoint is refused: damaged, incomplete, or at odds with its own config.
 pub const EXIT_REFUSED: u8 = 3;
 /// The model is of a kind that is not supported.
@@ -76,8 +79,74 @@ pub enum ConvertError {
         /// Which tensor, and why.
         source: EncodeError,
     },
+    /// Model, tokenizer and token table disagree on how many tokens there are.
+    #[error(
+        "{}: vocab_size of config.json is {vocab_size}, the token table has {table_rows} rows, and tokenizer.json needs {tokenizer_ids}; these are not of one model, or the table was resized without saving the config",
+        dir.display()
+    )]
+    VocabSizes {
+        /// The checkpoint.
+        dir: PathBuf,
+        /// By `config.json`.
+        vocab_size: usize,
+        /// Rows of the token table.
+        table_rows: usize,
+        /// One more than the largest id of the tokenizer that a table must have a row for.
+        tokenizer_ids: usize,
+    },
+    /// The weights were not trained to be ternary.
+    #[error(
+        "{}: tensor {tensor}: ternary weights lose {:.0} % of it, more than {:.0} %: it was not trained as a BitNet and i2_s would ruin it; convert with --outtype f16, or insist with --force",
+        path.display(), found * 100.0, limit * 100.0
+    )]
+    NotTernary {
+        /// The file the tensor is in.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Share of the squared norm that is lost.
+        found: f64,
+        /// The largest share accepted.
+        limit: f64,
+    },
+    /// A GGUF file given as input was refused.
+    #[error(transparent)]
+    Input(GgufError),
+    /// Tensors of a GGUF file cannot be stored as asked.
+    #[error("{}: {source}", path.display())]
+    Recode {
+        /// The file.
+        path: PathBuf,
+        /// Which tensor, and why.
+        source: PlanError,
+    },
+    /// Ternary weights are not turned back into floats.
+    #[error(
+        "{}: tensor {tensor} is I2_S; as floats its weights would be given another scale by whoever makes them ternary again, so only --outtype i2_s is possible",
+        path.display()
+    )]
+    FromTernary {
+        /// The file.
+        path: PathBuf,
+        /// The first such tensor.
+        tensor: String,
+    },
+    /// A flag that only a checkpoint has a use for.
+    #[error(
+        "--{flag}: a GGUF file is converted with what it holds; give the folder of the checkpoint, or see `converter edit`"
+    )]
+    OnlyOfCheckpoint {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// A change of the metadata that cannot be made.
+    #[error("{source}")]
+    Edit {
+        /// Which, and why.
+        source: EditError,
+    },
     /// The output would replace a file that is being read.
-    #[error("{}: the output would replace a file of the checkpoint; choose another --outfile", path.display())]
+    #[error("{}: the output would replace a file that is being read; choose another output path", path.display())]
     OutputIsInput {
         /// The file.
         path: PathBuf,
@@ -92,6 +161,12 @@ pub enum ConvertError {
         /// What it may be.
         expected: &'static str,
     },
+    /// No folder for temporary files.
+    #[error("no folder for temporary files: {source}; set TMPDIR, or leave the vectors out with --no-embeddings")]
+    Temporary {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The output could not be written.
     #[error("not written: {0}")]
     Output(#[from] GgufError),
@@ -101,12 +176,13 @@ impl ConvertError {
     /// The exit code of the program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::DummySize { .. } => 2,
+            Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source: VocabError::Unsupported { .. }, .. } => EXIT_UNSUPPORTED,
-            Self::Encode { source: EncodeError::Write(_), .. } | Self::OutputIsInput { .. } | Self::Output(_) => {
-                EXIT_NOT_WRITTEN
-            }
+            Self::Encode { source: EncodeError::Write(_), .. }
+            | Self::OutputIsInput { .. }
+            | Self::Temporary { .. }
+            | Self::Output(_) => EXIT_NOT_WRITTEN,
             _ => EXIT_REFUSED,
         }
     }

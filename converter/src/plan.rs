@@ -10,6 +10,7 @@ use bitnet_embed::names::{ExpectedTensor, GgufName, TensorRole, expected_tensors
 use burn_i2s::ggml::GgmlType;
 
 use crate::checkpoint::Dtype;
+use crate::encode::type_name;
 
 /// Weights of one I2_S block; a ternary tensor must be whole blocks.
 const BLOCK: usize = burn_i2s::layout::BLOCK;
@@ -21,16 +22,22 @@ pub enum Outtype {
     F32,
     /// Everything F16.
     F16,
+    /// Projections and token table BF16, norms F32.
+    BF16,
     /// Projections I2_S, everything else F16.
     I2S,
 }
 
 impl Outtype {
+    /// Every type.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::BF16, Self::I2S];
+
     /// The name, as in `--outtype` and in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
+            Self::BF16 => "bf16",
             Self::I2S => "i2_s",
         }
     }
@@ -40,18 +47,54 @@ impl Outtype {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
+            Self::BF16 => 32,
             Self::I2S => 40,
         }
     }
 
+    /// The type with that value of `general.file_type`.
+    pub fn from_file_type(file_type: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|outtype| outtype.file_type() == file_type)
+    }
+
     /// How a tensor of that role is stored.
     pub fn of(self, role: TensorRole) -> GgmlType {
-        match self {
-            Self::F32 => GgmlType::F32,
-            Self::F16 => GgmlType::F16,
-            Self::I2S if role == TensorRole::Projection => GgmlType::I2_S,
-            Self::I2S => GgmlType::F16,
+        match (self, role) {
+            (Self::F32, _) => GgmlType::F32,
+            (Self::BF16, TensorRole::Norm | TensorRole::InputNorm) => GgmlType::F32,
+            (Self::BF16, _) => GgmlType::BF16,
+            (Self::I2S, TensorRole::Projection) => GgmlType::I2_S,
+            (Self::F16 | Self::I2S, _) => GgmlType::F16,
         }
+    }
+}
+
+/// How each kind of tensor is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Types {
+    /// What holds where nothing else is said.
+    pub outtype: Outtype,
+    /// The token table: F32, F16, BF16, Q8_0 or Q6_K.
+    pub embedding: Option<GgmlType>,
+    /// Norms, those of projections included: F16 or F32.
+    pub norm: Option<GgmlType>,
+}
+
+impl From<Outtype> for Types {
+    fn from(outtype: Outtype) -> Self {
+        Self { outtype, embedding: None, norm: None }
+    }
+}
+
+impl Types {
+    /// How a tensor of that role is stored.
+    pub fn of(self, role: TensorRole) -> GgmlType {
+        let chosen = match role {
+            TensorRole::TokenTable => self.embedding,
+            TensorRole::Norm | TensorRole::InputNorm => self.norm,
+            TensorRole::Projection => None,
+        };
+        chosen.unwrap_or_else(|| self.outtype.of(role))
     }
 }
 
@@ -127,6 +170,22 @@ pub enum PlanError {
         /// Its columns.
         cols: usize,
     },
+    /// A row of the token table does not split into the blocks of its type.
+    #[error(
+        "tensor {tensor}: rows of {cols} values are not whole blocks of {block}, which {ty} needs; use --embedding-type {hint}"
+    )]
+    TableBlocks {
+        /// The tensor.
+        tensor: String,
+        /// Values in a row.
+        cols: usize,
+        /// Values in a block.
+        block: usize,
+        /// The type asked for.
+        ty: &'static str,
+        /// A type that does.
+        hint: &'static str,
+    },
     /// I2_S was asked for, but the model is not a BitNet.
     #[error(
         "tensor {tensor} has no input norm ({norm}), so this model was not trained as a BitNet and i2_s would ruin it; convert with --outtype f16, or insist with --force"
@@ -179,12 +238,7 @@ pub struct Plan {
 /// # Errors
 /// When tensors are missing, unknown, misshapen or of a type that is not converted, or, unless `force` is set, when
 /// ternary weights are asked of a model that is no BitNet.
-pub fn plan(
-    config: &ModelConfig,
-    tensors: &[TensorHead<'_>],
-    outtype: Outtype,
-    force: bool,
-) -> Result<Plan, PlanError> {
+pub fn plan(config: &ModelConfig, tensors: &[TensorHead<'_>], types: Types, force: bool) -> Result<Plan, PlanError> {
     // Layers that cannot be there are not worth listing, however many of them a damaged config asks for.
     if config.num_layers > tensors.len() {
         let (name, expected) = (format!("blk.{}.attn_norm.weight", tensors.len()), vec![config.hidden_size]);
@@ -204,14 +258,14 @@ pub fn plan(
             None => return Err(unknown(config, tensor)),
         };
         let slot = slots.get(&name).ok_or_else(|| unknown(config, tensor))?;
-        check(tensor, slot, outtype)?;
+        check(tensor, slot, types)?;
         if let Some(first) = filled.insert(name.clone(), source) {
             let (first, second) = (tensors[first].name.to_owned(), tensor.name.to_owned());
             return Err(PlanError::Twice { first, second, name });
         }
         // Gemma's norms multiply by 1 + w and GGUF holds the factor; the norms inside of projections are plain.
         let add_one = config.architecture == Architecture::Gemma3 && slot.role == TensorRole::Norm;
-        plan.tensors.push(PlannedTensor { source, name, target: outtype.of(slot.role), add_one });
+        plan.tensors.push(PlannedTensor { source, name, target: types.of(slot.role), add_one });
     }
 
     let mut missing = slots.iter().filter(|(name, slot)| !slot.is_optional() && !filled.contains_key(*name));
@@ -222,7 +276,7 @@ pub fn plan(
     let mut absent_norms = slots.iter().filter(|(name, slot)| slot.is_optional() && !filled.contains_key(*name));
     if let Some((norm, _)) = absent_norms.next() {
         let tensor = norm.replace("_norm_in", "");
-        if outtype == Outtype::I2S && !force {
+        if types.outtype == Outtype::I2S && !force {
             return Err(PlanError::NotBitNet { tensor, norm: norm.clone() });
         }
         plan.plain_projection = Some(tensor);
@@ -240,7 +294,7 @@ fn unknown(config: &ModelConfig, tensor: &TensorHead<'_>) -> PlanError {
     }
 }
 
-fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, outtype: Outtype) -> Result<(), PlanError> {
+fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, types: Types) -> Result<(), PlanError> {
     let name = || tensor.name.to_owned();
     if tensor.shape != slot.shape {
         let (expected, found) = (slot.shape.clone(), tensor.shape.to_vec());
@@ -249,14 +303,24 @@ fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, outtype: Outtype) -> Re
     if tensor.dtype.size().is_none() {
         return Err(PlanError::Dtype { tensor: name(), found: tensor.dtype.name().to_owned() });
     }
-    if outtype.of(slot.role) == GgmlType::I2_S
-        && let [rows, cols] = slot.shape[..]
-        // A product of the dimensions of data that exists.
-        && !(rows * cols).is_multiple_of(BLOCK)
-    {
-        return Err(PlanError::NotWholeBlocks { tensor: name(), rows, cols });
+    check_blocks(tensor.name, types.of(slot.role), &slot.shape)
+}
+
+/// Whether a matrix splits into the blocks of its type.
+pub(crate) fn check_blocks(tensor: &str, ty: GgmlType, shape: &[usize]) -> Result<(), PlanError> {
+    let (Some(&cols), tensor) = (shape.last(), tensor.to_owned()) else { return Ok(()) };
+    // A product of the dimensions of data that exists.
+    let elements: usize = shape.iter().product();
+    match ty.block() {
+        None if !elements.is_multiple_of(BLOCK) => {
+            Err(PlanError::NotWholeBlocks { tensor, rows: elements / cols.max(1), cols })
+        }
+        Some((block, _)) if !cols.is_multiple_of(block) => {
+            let hint = if ty == GgmlType::Q6_K && cols.is_multiple_of(32) { "q8_0" } else { "f16" };
+            Err(PlanError::TableBlocks { tensor, cols, block, ty: type_name(ty), hint })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -305,7 +369,7 @@ mod tests {
             .filter(|(name, _)| without.is_empty() || !name.contains(without))
             .map(|(name, shape)| TensorHead { name, dtype: &Dtype::BF16, shape })
             .collect();
-        plan(&config, &heads, outtype, false)
+        plan(&config, &heads, outtype.into(), false)
     }
 
     #[test]
@@ -329,6 +393,24 @@ mod tests {
     fn qwens_norms_are_stored_as_they_are() {
         let plan = plan_model("qwen3", "_feedforward_", Outtype::F16).expect("a whole model");
         assert!(plan.tensors.iter().all(|tensor| !tensor.add_one && tensor.target == GgmlType::F16));
+    }
+
+    #[test]
+    fn table_and_norms_have_types_of_their_own() {
+        let config = config("qwen3");
+        let shape = [10, 128];
+        let table = [TensorHead { name: "embed_tokens.weight", dtype: &Dtype::F32, shape: &shape }];
+        let plan =
+            |embedding| plan(&config, &table, Types { embedding: Some(embedding), ..Outtype::I2S.into() }, false);
+        let error = plan(GgmlType::Q6_K).expect_err("128 values are half a block");
+        assert!(matches!(error, PlanError::TableBlocks { cols: 128, block: 256, hint: "q8_0", .. }), "{error}");
+        let error = plan(GgmlType::Q8_0).expect_err("the rest is missing");
+        assert!(matches!(error, PlanError::Missing { .. }), "{error}");
+        let types = Types { outtype: Outtype::I2S, embedding: Some(GgmlType::Q8_0), norm: Some(GgmlType::F32) };
+        assert_eq!(types.of(TensorRole::TokenTable), GgmlType::Q8_0);
+        assert_eq!(types.of(TensorRole::InputNorm), GgmlType::F32);
+        assert_eq!(types.of(TensorRole::Projection), GgmlType::I2_S);
+        assert_eq!(Outtype::BF16.of(TensorRole::Norm), GgmlType::F32);
     }
 
     #[test]

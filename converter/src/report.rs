@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use burn_i2s::ggml::GgmlType;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::plan::PlannedTensor;
-
 /// Names come from files: line breaks and terminal escapes in them are shown, not obeyed.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
@@ -17,7 +15,7 @@ pub(crate) fn one_line(text: &str) -> String {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The file.
+    /// The file, or the first one of a split model.
     pub outfile: PathBuf,
     /// Number of tensors in it.
     pub tensors: usize,
@@ -34,14 +32,26 @@ pub struct Report {
 impl Report {
     pub(crate) fn of_file(
         outfile: PathBuf,
-        tensors: &[PlannedTensor],
+        tensors: impl ExactSizeIterator<Item = GgmlType>,
         skipped: Vec<String>,
         notes: Vec<String>,
     ) -> Self {
-        let ternary_tensors = tensors.iter().filter(|tensor| tensor.target == GgmlType::I2_S).count();
+        Self::of_files(vec![outfile], tensors, skipped, notes)
+    }
+
+    /// Of a model in these files, at least one.
+    pub(crate) fn of_files(
+        outfiles: Vec<PathBuf>,
+        tensors: impl ExactSizeIterator<Item = GgmlType>,
+        skipped: Vec<String>,
+        notes: Vec<String>,
+    ) -> Self {
+        let count = tensors.len();
+        let ternary_tensors = tensors.filter(|target| *target == GgmlType::I2_S).count();
         // Only a figure to show: a file that vanished since it was written is no error of the conversion.
-        let bytes = std::fs::metadata(&outfile).map_or(0, |file| file.len());
-        Self { outfile, tensors: tensors.len(), ternary_tensors, bytes, skipped, notes }
+        let bytes = outfiles.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
+        let outfile = outfiles.into_iter().next().unwrap_or_default();
+        Self { outfile, tensors: count, ternary_tensors, bytes, skipped, notes }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bitnet_embed::tokenizer::TokenType;
+use bitnet_embed::tokenizer::{TokenType, TokenizerError};
 use serde::Deserialize;
 
 use crate::rebuild;
@@ -27,6 +27,12 @@ pub enum VocabError {
     Json {
         /// Where and why.
         source: serde_json::Error,
+    },
+    /// The `tokenizers` library refuses the file.
+    #[error("{source}")]
+    Library {
+        /// Why.
+        source: TokenizerError,
     },
     /// `tokenizer_config.json` is not JSON, or has a field of an unexpected type.
     #[error("tokenizer_config.json beside it: {source}")]
@@ -56,7 +62,7 @@ pub enum VocabError {
     },
     /// A token's id has no row in the token table.
     #[error(
-        "token {token:?} has id {id}, but vocab_size of config.json is {vocab_size}; tokenizer and model do not belong together"
+        "token {token:?} has id {id}, but vocab_size of config.json and the rows of the token table are {vocab_size}; tokenizer and model do not belong together"
     )]
     IdOutOfRange {
         /// The token.
@@ -207,6 +213,16 @@ impl Vocab {
             ));
         }
         Ok(vocab)
+    }
+
+    /// One more than the largest id of a `tokenizer.json`, of whatever kind it is.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn id_count(tokenizer: &[u8]) -> Result<usize, VocabError> {
+        let tokenizer: TokenizerJson = parse(tokenizer)?;
+        let ids = tokenizer.model.vocab.values().copied().chain(tokenizer.added_tokens.iter().map(|token| token.id));
+        Ok(ids.max().map_or(0, |id| id as usize + 1))
     }
 
     /// The Gemma and Llama classes rebuild the template from two flags, so there the flags decide.

@@ -146,7 +146,7 @@ fn sha256(bytes: &[u8]) -> String {
 
 #[test]
 fn the_demo_model_is_what_this_converter_makes_of_its_checkpoint() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir().unwrap();
     let outfile = folder.path().join("demo.gguf");
     let options = converter::ConvertOptions {
@@ -157,8 +157,8 @@ fn the_demo_model_is_what_this_converter_makes_of_its_checkpoint() {
         force: false,
     };
     converter::convert(&options, &mut ()).unwrap();
-    let made = bitnet_embed::gguf::GgufFile::read(&outfile).unwrap();
-    let demo = bitnet_embed::gguf::GgufFile::read(root.join("bitnet-embed/assets/demo.gguf")).unwrap();
+    let made = GgufFile::read(&outfile).unwrap();
+    let demo = GgufFile::read(root.join("bitnet-embed/assets/demo.gguf")).unwrap();
     assert_eq!(made.tensors().len(), demo.tensors().len());
     for tensor in demo.tensors() {
         let other = made.tensor(tensor.name()).unwrap();

@@ -368,7 +368,7 @@ fn the_output_never_replaces_an_input() {
         let before = copy.read(file);
         let result = converter(&copy.dir, F16).arg("--outfile").arg(copy.dir.join("../qwen3-std").join(file)).assert();
         let stderr = String::from_utf8(result.code(NOT_WRITTEN).get_output().stderr.clone()).expect("UTF-8");
-        assert!(stderr.contains("choose another --outfile"), "{stderr}");
+        assert!(stderr.contains("choose another output path"), "{stderr}");
         assert_eq!(copy.read(file), before);
     }
 }

@@ -86,6 +86,9 @@ pub(crate) struct EmbedArguments {
     /// BitNet file; by default the faster one that the file allows.
     #[arg(long, value_enum)]
     pub(crate) backend: Option<BackendArgument>,
+    /// Read the file into memory instead of mapping it: needed where others may truncate or overwrite it meanwhile.
+    #[arg(long)]
+    pub(crate) no_mmap: bool,
     /// Use at most this instruction-set level; see `info`. Every level gives the same vectors.
     #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,

@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: &EmbedArguments) -> Result<(), CliError> {
 }
 
 fn open(arguments: &EmbedArguments) -> Result<Embedder, CliError> {
-    let mut builder: EmbedderBuilder = Embedder::builder().overrides(arguments.model.overrides()?);
+    let mut builder: EmbedderBuilder =
+        Embedder::builder().overrides(arguments.model.overrides()?).mmap(!arguments.no_mmap);
     if let Some(normalization) = Normalization::from_number(arguments.embd_normalize) {
         builder = builder.normalization(normalization);
     }

@@ -48,10 +48,44 @@ pub enum GgufError {
     /// The operating system refused.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was attempted: `open`, `read`, `map`, `create`, `write`, `sync`, `rename`.
+        /// What was attempted: `open`, `read`, `map`, `create`, `lock`, `write`, `sync`, `rename`.
         operation: &'static str,
         /// The operating system's answer.
         source: io::Error,
+    },
+    /// Another process is writing the same file.
+    #[error("another process is writing this file: it has {} locked", partial.display())]
+    Busy {
+        /// The file that the other process writes to until it is done.
+        partial: PathBuf,
+    },
+    /// What is at the output's path is no file that could be replaced.
+    #[error("there is {found} where the file should go; give the path of the file itself")]
+    OutputKind {
+        /// What is there.
+        found: &'static str,
+    },
+    /// A file of a split model that is not named as one, so that the others cannot be found.
+    #[error("part of a split model, but its name does not end in {suffix:?}")]
+    SplitName {
+        /// How the name should end.
+        suffix: String,
+    },
+    /// A file that is not the part of a split model that its name says.
+    #[error("expected split.no {} and split.count {}, found {:?} and {:?}", expected.0, expected.1, found.0, found.1)]
+    SplitPart {
+        /// Position and number of files, by the name.
+        expected: (u32, u32),
+        /// The same in the metadata.
+        found: (Option<u32>, Option<u32>),
+    },
+    /// The files of a split model do not have as many tensors as the first one says.
+    #[error("the files of this split model should have {expected} tensors, but have {found}")]
+    SplitTensors {
+        /// By `split.tensors.count`.
+        expected: u64,
+        /// In all files.
+        found: u64,
     },
     /// The file does not start with `GGUF`.
     #[error("not a GGUF file: it starts with {:?}, not \"GGUF\"", found.escape_ascii().to_string())]

@@ -1,11 +1,13 @@
 //! A parsed file over any owner of its bytes.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
-use rayon::prelude::*;
+use burn_i2s::layout;
+use burn_i2s::pack::first_invalid_code;
 
 use super::cursor::{Cursor, Short};
 use super::metadata::{Index, find_sorted, sorted_unique};
@@ -37,32 +39,38 @@ impl MappedFile {
     }
 
     fn map(path: &Path) -> Result<Self, GgufError> {
-        // Asked before opening: to open a pipe would wait for its writer.
-        let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
-        if !metadata.is_file() {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-            return Err(GgufError::Io { operation: "map", source });
-        }
-        Ok(Self(contents(path)?))
+        Ok(Self(contents(&open_regular(path)?)?))
     }
 }
 
-/// The bytes of a regular file.
+/// The bytes of an open file.
 #[cfg(any(unix, windows))]
-fn contents(path: &Path) -> Result<Map, GgufError> {
-    let file = fs::File::open(path).map_err(GgufError::io("open"))?;
+fn contents(file: &File) -> Result<Map, GgufError> {
     // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
     // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
     // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
     // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
     // every access), so nothing relies on bytes that were checked earlier being the same now.
-    unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))
+    unsafe { memmap2::Mmap::map(file) }.map_err(GgufError::io("map"))
 }
 
-/// The bytes of a regular file.
+/// The bytes of an open file, where there is no mapping.
 #[cfg(not(any(unix, windows)))]
-fn contents(path: &Path) -> Result<Map, GgufError> {
-    fs::read(path).map_err(GgufError::io("read"))
+fn contents(mut file: &File) -> Result<Map, GgufError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+    Ok(bytes)
+}
+
+/// Opens a file that has a length.
+fn open_regular(path: &Path) -> Result<File, GgufError> {
+    // Asked before opening: to open a pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
+    if !metadata.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(GgufError::Io { operation: "open", source });
+    }
+    File::open(path).map_err(GgufError::io("open"))
 }
 
 impl AsRef<[u8]> for MappedFile {
@@ -108,14 +116,18 @@ impl GgufFile<MappedFile> {
 }
 
 impl GgufFile<Vec<u8>> {
-    /// Reads a whole file into memory, then its header.
+    /// Reads a whole regular file into memory, then its header. What happens to the file afterwards does not matter.
     ///
     /// # Errors
     /// [`GgufError::InFile`] with what is wrong.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| GgufError::Io { operation: "read", source }.in_file(path))?;
-        Self::from_owner(bytes).map_err(|error| error.in_file(path))
+        let read = || {
+            let mut bytes = Vec::new();
+            open_regular(path)?.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+            Self::from_owner(bytes)
+        };
+        read().map_err(|error| error.in_file(path))
     }
 }
 
@@ -175,8 +187,20 @@ impl<B: AsRef<[u8]>> GgufFile<B> {
     /// [`GgufError::UnsupportedType`] for a type that this crate does not decode; [`GgufError::OutOfFile`] for a tensor
     /// of another file.
     pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.file_range()?)
+    }
+
+    /// The data of one of this file's tensors, as stored, also of a type that this crate does not decode.
+    ///
+    /// # Errors
+    /// [`GgufError::UnsupportedType`] for a type whose size is not known; [`GgufError::OutOfFile`] for a tensor of another
+    /// file.
+    pub fn raw_data(&self, tensor: &TensorInfo) -> Result<&[u8], GgufError> {
+        self.slice(tensor, tensor.raw_range()?)
+    }
+
+    fn slice(&self, tensor: &TensorInfo, range: Range<usize>) -> Result<&[u8], GgufError> {
         let bytes = self.bytes.as_ref();
-        let range = tensor.file_range()?;
         let end = range.end as u128;
         let file_len = bytes.len();
         bytes.get(range).ok_or_else(|| GgufError::OutOfFile { tensor: tensor.name().to_owned(), end, file_len })
@@ -207,29 +231,14 @@ impl<B: AsRef<[u8]> + Sync> GgufFile<B> {
 
 fn check_i2s(tensor: &TensorInfo, data: &[u8]) -> Result<(), GgufError> {
     let name = || tensor.name().to_owned();
-    let (codes, tail) = data.split_at(tensor.element_count() / 4);
-    let scale = tail.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes));
+    let (blocks, scale) = layout::split(data).unwrap_or((&[], f32::NAN));
     if !(scale.is_finite() && scale > 0.0) {
         return Err(GgufError::WeightScale { tensor: name(), found: scale });
     }
-    match first_code_3(codes) {
+    match first_invalid_code(blocks.as_flattened()) {
         Some(index) => Err(GgufError::WeightCode { tensor: name(), index }),
         None => Ok(()),
     }
-}
-
-/// The flat index of the first weight with code 3, given whole blocks: 32 bytes hold 128 weights, in four planes of 32.
-fn first_code_3(codes: &[u8]) -> Option<usize> {
-    const CHUNK: usize = 1 << 16;
-    let found = codes.par_chunks(CHUNK).position_first(|chunk| {
-        // Both bits of a code set, for the four codes of a byte at once; without an early exit, so that it vectorises.
-        chunk.iter().fold(0, |any, byte| any | (byte & (byte >> 1) & 0x55)) != 0
-    })?;
-    let (blocks, _) = codes[found * CHUNK..].as_chunks::<32>();
-    blocks.iter().enumerate().find_map(|(block, bytes)| {
-        let weight = (0..128).find(|i| (bytes[i % 32] >> (6 - 2 * (i / 32))) & 3 == 3)?;
-        Some(found * CHUNK * 4 + block * 128 + weight)
-    })
 }
 
 impl Header {

@@ -81,11 +81,11 @@ impl TensorInfo {
     /// # Errors
     /// [`GgufError::UnsupportedType`].
     pub fn require_type(&self) -> Result<GgmlType, GgufError> {
-        self.ggml_type().ok_or_else(|| GgufError::UnsupportedType {
-            tensor: self.name.clone(),
-            type_name: self.type_name(),
-            id: self.type_id,
-        })
+        self.ggml_type().ok_or_else(|| self.unsupported())
+    }
+
+    pub(super) fn unsupported(&self) -> GgufError {
+        GgufError::UnsupportedType { tensor: self.name.clone(), type_name: self.type_name(), id: self.type_id }
     }
 
     /// Where the data is, in bytes from the start of the file.
@@ -95,6 +95,11 @@ impl TensorInfo {
     pub fn file_range(&self) -> Result<Range<usize>, GgufError> {
         self.require_type()?;
         Ok(self.range.clone())
+    }
+
+    /// As [`file_range`](Self::file_range), for every type whose size is known.
+    pub(super) fn raw_range(&self) -> Result<Range<usize>, GgufError> {
+        self.byte_len.map(|_| self.range.clone()).ok_or_else(|| self.unsupported())
     }
 
     /// Reads one description. Where the data is has to be [placed](place) when all descriptions are read.

@@ -1,18 +1,17 @@
 //! Writing files: declare everything, then stream the data.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use burn_i2s::ggml::GgmlType;
-use tempfile::NamedTempFile;
 
 use super::file::checked_alignment;
 use super::owned::encode_string;
+use super::partial::PartialFile;
 use super::{
     ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufError, MAGIC, MAX_DIMENSIONS, MAX_METADATA, MAX_NAME_BYTES, MAX_TENSORS,
-    OwnedValue, Part, ValueType,
+    OwnedValue, Part, TensorInfo, ValueType,
 };
 
 const VERSION: u32 = 3;
@@ -44,7 +43,7 @@ pub struct GgufWriter {
 #[derive(Debug)]
 struct Declared {
     name: String,
-    ty: GgmlType,
+    type_id: u32,
     shape: Vec<usize>,
     byte_len: usize,
 }
@@ -101,36 +100,59 @@ impl GgufWriter {
     /// [`GgufError::DuplicateTensor`], [`GgufError::DimensionCount`], [`GgufError::ZeroDimension`],
     /// [`GgufError::PartialBlock`], [`GgufError::TensorTooLarge`], [`GgufError::Limit`].
     pub fn tensor(&mut self, name: &str, ty: GgmlType, shape: &[usize]) -> Result<&mut Self, GgufError> {
+        let byte_len = declared_bytes(name, ty, shape)?;
+        self.declare(name, ty.id(), shape, byte_len)
+    }
+
+    /// Declares a tensor like one of another file, of whatever type: its data are to be copied as they are, see
+    /// [`GgufFile::raw_data`](super::GgufFile::raw_data).
+    ///
+    /// # Errors
+    /// [`GgufError::DuplicateTensor`], [`GgufError::UnsupportedType`] for a type whose size is not known,
+    /// [`GgufError::Limit`].
+    pub fn copy_of(&mut self, tensor: &TensorInfo) -> Result<&mut Self, GgufError> {
+        let Some(byte_len) = tensor.byte_len() else { return Err(tensor.unsupported()) };
+        self.declare(tensor.name(), tensor.type_id(), &tensor.shape(), byte_len)
+    }
+
+    fn declare(&mut self, name: &str, type_id: u32, shape: &[usize], byte_len: usize) -> Result<&mut Self, GgufError> {
         let index = self.tensors.len();
         check_limit(Part::TensorInfo(index), "the length of a name", name.len(), MAX_NAME_BYTES)?;
         check_limit(Part::Header, "the number of tensors", index + 1, MAX_TENSORS)?;
-        let byte_len = declared_bytes(name, ty, shape)?;
         if !self.names.insert(name.to_owned()) {
             return Err(GgufError::DuplicateTensor { tensor: name.to_owned() });
         }
-        self.tensors.push(Declared { name: name.to_owned(), ty, shape: shape.to_owned(), byte_len });
+        self.tensors.push(Declared { name: name.to_owned(), type_id, shape: shape.to_owned(), byte_len });
         Ok(self)
     }
 
     /// Starts the file at `path`. Nothing appears there before [`FileWriter::finish`] has succeeded; until then the data
-    /// goes to a temporary file in the same folder, which is removed when the writer is dropped.
+    /// goes to `.<name>.partial` in the same folder, which is removed when the writer is dropped. A process that is killed
+    /// leaves that file behind; the next one that writes to the same path takes it over.
     ///
     /// # Errors
-    /// [`GgufError::InFile`] with what is wrong.
+    /// [`GgufError::InFile`] with what is wrong: [`GgufError::Busy`] while another process writes the same path,
+    /// [`GgufError::OutputKind`] when something is there that is no file, else [`GgufError::Io`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<FileWriter, GgufError> {
+        self.create_with(path, |_| {})
+    }
+
+    /// As [`create`](Self::create). `begun` is told the path of the partial file once it belongs to this process and before
+    /// anything is written to it, so that a handler of signals can remove it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with(self, path: impl AsRef<Path>, begun: impl FnOnce(&Path)) -> Result<FileWriter, GgufError> {
         let path = path.as_ref().to_owned();
         let start = || {
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(".gguf-").suffix(".tmp");
-            // The permissions of any new file, less the umask; a temporary file would otherwise be private to its owner.
-            #[cfg(unix)]
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-            let file = builder.tempfile_in(folder_of(&path)).map_err(GgufError::io("create"))?;
-            self.write_to(BufWriter::with_capacity(1 << 20, file))
+            let file = PartialFile::create(&path)?;
+            let partial = file.partial().to_owned();
+            begun(&partial);
+            Ok((self.write_to(BufWriter::with_capacity(1 << 20, file))?, partial))
         };
         match start() {
-            Ok(tensors) => Ok(FileWriter { tensors, path }),
-            Err(error) => Err(error.in_file(path)),
+            Ok((tensors, partial)) => Ok(FileWriter { tensors, path, partial }),
+            Err(error) => Err(GgufError::in_file(error, path)),
         }
     }
 
@@ -159,7 +181,7 @@ impl GgufWriter {
             for dim in tensor.shape.iter().rev() {
                 out.extend((*dim as u64).to_le_bytes());
             }
-            out.extend(tensor.ty.id().to_le_bytes());
+            out.extend(tensor.type_id.to_le_bytes());
             out.extend(offset.to_le_bytes());
             offset = offset
                 .checked_add(tensor.byte_len as u64)
@@ -247,14 +269,20 @@ impl<W: Write> TensorWriter<W> {
 /// A started file on disk: see [`GgufWriter::create`].
 #[derive(Debug)]
 pub struct FileWriter {
-    tensors: TensorWriter<BufWriter<NamedTempFile>>,
+    tensors: TensorWriter<BufWriter<PartialFile>>,
     path: PathBuf,
+    partial: PathBuf,
 }
 
 impl FileWriter {
     /// As [`TensorWriter::next`].
     pub fn next(&self) -> Option<(&str, usize)> {
         self.tensors.next()
+    }
+
+    /// Where the data are until the file is complete: what to remove if the process has to end before.
+    pub fn partial_path(&self) -> &Path {
+        &self.partial
     }
 
     /// As [`TensorWriter::write`].
@@ -271,28 +299,14 @@ impl FileWriter {
     /// [`GgufError::InFile`] with what is wrong; then nothing has changed at the path, unless it was the last step that
     /// failed, the syncing of the folder.
     pub fn finish(self) -> Result<(), GgufError> {
-        let Self { tensors, path } = self;
+        let Self { tensors, path, .. } = self;
         let place = || {
             let buffered = tensors.finish()?;
             let file = buffered.into_inner().map_err(|error| GgufError::io("write")(error.into_error()))?;
-            file.as_file().sync_all().map_err(GgufError::io("sync"))?;
-            file.persist(&path).map_err(|error| GgufError::io("rename")(error.error))?;
-            sync_folder(folder_of(&path)).map_err(GgufError::io("sync"))
+            file.persist()
         };
         place().map_err(|error: GgufError| error.in_file(&path))
     }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Makes a rename in the folder durable, where folders can be synced.
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 fn check_limit(part: Part, what: &'static str, found: usize, limit: usize) -> Result<(), GgufError> {

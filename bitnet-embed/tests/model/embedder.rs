@@ -125,3 +125,17 @@ fn requests_that_make_no_sense_are_errors() {
     let missing = Embedder::open("no-such-file.gguf").unwrap_err().to_string();
     assert!(missing.contains("no-such-file.gguf"), "{missing}");
 }
+
+#[test]
+fn a_file_that_was_read_may_be_truncated_and_gives_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::copy(model("gemma3-bitnet"), &path).unwrap();
+    let mapped = bits(&Embedder::open(&path).unwrap().embed(&["a text"]).unwrap());
+    let read = Embedder::builder().mmap(false).open(&path).unwrap();
+    // Mapped, this would end the process at the next access.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
+    assert_eq!(bits(&read.embed(&["a text"]).unwrap()), mapped);
+    let refused = Embedder::builder().mmap(false).open(&path).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("model.gguf"), "{refused}");
+}

@@ -91,13 +91,10 @@ impl Set {
         let stated = dir.join("modules.json").is_file();
         let mean = outtype != Outtype::F32 && json["gguf"]["i2_s"]["pooling"] == "mean";
         let pooling = if mean { Pooling::Mean } else { Pooling::Last };
-        let options = ConvertOptions {
-            dir,
-            outtype,
-            outfile: Some(outfile.clone()),
-            pooling: (!stated).then_some(pooling),
-            force: true,
-        };
+        let mut options = ConvertOptions::new(dir, outtype);
+        options.outfile = Some(outfile.clone());
+        options.pooling = (!stated).then_some(pooling);
+        options.force = true;
         match converter::convert(&options, &mut ()) {
             Ok(_) => Some(outfile),
             Err(error) if outtype == Outtype::I2S && error.to_string().contains("whole I2_S blocks") => None,

@@ -7,3 +7,4 @@ mod endurance;
 mod goldens;
 mod hashes;
 mod layers;
+mod store;

@@ -134,3 +134,113 @@ impl Tensors {
         [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat()
     }
 }
+
+/// The program with these arguments.
+pub(crate) fn program<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::cargo_bin("converter").expect("the program is built");
+    command.args(args);
+    command
+}
+
+/// Runs the program, which must end with `code`; returns what it wrote to standard output and standard error.
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>, code: i32) -> (String, String) {
+    let output = program(args).output().expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
+    (stdout, stderr)
+}
+
+/// A checkpoint converted into a folder that goes away with it.
+pub(crate) struct Converted {
+    pub(crate) folder: tempfile::TempDir,
+    /// The file.
+    pub(crate) path: PathBuf,
+}
+
+impl Converted {
+    pub(crate) fn new(name: &str, args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("model.gguf");
+        converter(&checkpoint(name), args).arg("--outfile").arg(&path).assert().success();
+        Self { folder, path }
+    }
+}
+
+/// What a GGUF file says, to be changed and written again: metadata, then tensors with type, shape and bytes.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) metadata: Vec<(String, bitnet_embed::gguf::OwnedValue)>,
+    pub(crate) tensors: Vec<(String, burn_i2s::ggml::GgmlType, Vec<usize>, Vec<u8>)>,
+}
+
+impl Parts {
+    pub(crate) fn read(path: &Path) -> Self {
+        let file = bitnet_embed::gguf::GgufFile::read(path).expect("a valid file");
+        let metadata = file.metadata();
+        Self {
+            metadata: metadata
+                .keys()
+                .map(|key| (key.to_owned(), metadata.value(key).expect("a value").into_owned()))
+                .collect(),
+            tensors: file
+                .tensors()
+                .iter()
+                .map(|tensor| {
+                    let data = file.data(tensor).expect("data").to_vec();
+                    (tensor.name().to_owned(), tensor.require_type().expect("a type"), tensor.shape(), data)
+                })
+                .collect(),
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) {
+        let mut writer = bitnet_embed::gguf::GgufWriter::new();
+        for (key, value) in &self.metadata {
+            writer.metadata(key, value.clone()).expect("a new key");
+        }
+        for (name, ty, shape, _) in &self.tensors {
+            writer.tensor(name, *ty, shape).expect("a new tensor");
+        }
+        let mut file = writer.create(path).expect("a file");
+        for (name, _, _, data) in &self.tensors {
+            file.write(name, data).expect("written");
+        }
+        file.finish().expect("written");
+    }
+
+    pub(crate) fn value(&mut self, key: &str) -> &mut bitnet_embed::gguf::OwnedValue {
+        &mut self.metadata.iter_mut().find(|(name, _)| name == key).expect("a key of the file").1
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) {
+        let before = self.metadata.len();
+        self.metadata.retain(|(name, _)| name != key);
+        assert_eq!(self.metadata.len() + 1, before, "{key}");
+    }
+
+    pub(crate) fn strings(&mut self, key: &str, edit: impl FnOnce(&mut Vec<String>)) {
+        let value = self.value(key);
+        let bitnet_embed::gguf::Value::Array(array) = value.as_value(key) else { panic!("{key} is no array") };
+        let mut strings: Vec<String> =
+            array.strings().expect("strings").map(|string| string.expect("UTF-8").to_owned()).collect();
+        edit(&mut strings);
+        *value = bitnet_embed::gguf::OwnedArray::strings(strings).into();
+    }
+
+    pub(crate) fn tensor(&mut self, name: &str) -> &mut (String, burn_i2s::ggml::GgmlType, Vec<usize>, Vec<u8>) {
+        self.tensors.iter_mut().find(|tensor| tensor.0 == name).expect("a tensor of the file")
+    }
+
+    pub(crate) fn data(&mut self, name: &str) -> &mut Vec<u8> {
+        &mut self.tensor(name).3
+    }
+
+    /// Exchanges the data of two tensors.
+    pub(crate) fn swap(&mut self, a: &str, b: &str) {
+        let first = self.data(a).clone();
+        let second = std::mem::replace(self.data(b), first);
+        assert_ne!(*self.data(b), second, "{a} and {b} are the same");
+        *self.data(a) = second;
+    }
+}

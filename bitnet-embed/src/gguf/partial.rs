@@ -1,0 +1,139 @@
+//! A file that appears at its path only when it is complete.
+//!
+//! The data goes to `.<name>.partial` in the same folder, which is renamed over the path at the end. The name is fixed on
+//! purpose: a process that is killed leaves one file that says what it is, and the next run for the same path takes it
+//! over. A lock on it, which the system drops with the process, tells a file being written from one left behind.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::GgufError;
+
+/// A file being written: see the module.
+#[derive(Debug)]
+pub(super) struct PartialFile {
+    /// `None` once the file is in its place.
+    file: Option<File>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl PartialFile {
+    /// Starts, or takes over what a killed process left.
+    pub(super) fn create(path: &Path) -> Result<Self, GgufError> {
+        let partial = partial_path(path)?;
+        refuse_what_is_no_file(path)?;
+        refuse_what_is_no_file(&partial)?;
+        loop {
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                // Not before it is locked: another process may be writing it.
+                .truncate(false)
+                .open(&partial)
+                .map_err(GgufError::io("create"))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(GgufError::Busy { partial }),
+                // Some network file systems have no locks; the rename is atomic there as well.
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(TryLockError::Error(error)) => return Err(GgufError::io("lock")(error)),
+            }
+            // Its writer may have renamed or removed it between opening and locking: then this is not the file of that
+            // name any more, and to write into it would be to write into the finished one.
+            if is_still(&file, &partial) {
+                file.set_len(0).map_err(GgufError::io("create"))?;
+                return Ok(Self { file: Some(file), partial, path: path.to_owned() });
+            }
+        }
+    }
+
+    pub(super) fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Makes the data durable and puts the file in its place.
+    pub(super) fn persist(mut self) -> Result<(), GgufError> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let place = || {
+            file.sync_all().map_err(GgufError::io("sync"))?;
+            fs::rename(&self.partial, &self.path).map_err(GgufError::io("rename"))
+        };
+        if let Err(error) = place() {
+            self.file = Some(file);
+            return Err(error);
+        }
+        sync_folder(folder_of(&self.path)).map_err(GgufError::io("sync"))
+    }
+}
+
+impl Write for PartialFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            // Removed while it is still locked, so it is this file and no other's. What cannot be removed is taken over
+            // by the next run.
+            let _ = fs::remove_file(&self.partial);
+            drop(file);
+        }
+    }
+}
+
+fn partial_path(path: &Path) -> Result<PathBuf, GgufError> {
+    let Some(name) = path.file_name() else {
+        return Err(GgufError::OutputKind { found: "a folder" });
+    };
+    let mut partial = std::ffi::OsString::from(".");
+    partial.push(name);
+    partial.push(".partial");
+    Ok(path.with_file_name(partial))
+}
+
+/// Renaming would replace a symbolic link, a device or a pipe by a file, which is hardly what was meant.
+fn refuse_what_is_no_file(path: &Path) -> Result<(), GgufError> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    let found = match metadata.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_symlink() => "a symbolic link",
+        _ => "a device or pipe",
+    };
+    Err(GgufError::OutputKind { found })
+}
+
+#[cfg(unix)]
+fn is_still(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// An open file cannot be renamed or removed by others there.
+#[cfg(not(unix))]
+fn is_still(_: &File, _: &Path) -> bool {
+    true
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a rename in the folder durable, where folders can be synced.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}

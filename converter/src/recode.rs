@@ -1,0 +1,174 @@
+//! A GGUF file -> the same model with its tensors in other types.
+//!
+//! What a tensor is follows from its name and shape alone, so that files of any architecture and of any converter will do.
+//! The metadata are copied as they are, but for `general.file_type`.
+
+use std::path::Path;
+
+use bitnet_embed::config::keys;
+use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo};
+use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
+use burn_i2s::ggml::GgmlType;
+
+use crate::ConvertError;
+use crate::convert::{ConvertOptions, Tally, refuse_input_as_output};
+use crate::encode::{self, EncodeError, type_name};
+use crate::interrupt;
+use crate::plan::{Outtype, PlanError, check_blocks};
+use crate::report::{Progress, Report};
+use crate::source::GgufTensor;
+
+/// What becomes of one tensor.
+struct Recoded<'a> {
+    tensor: &'a TensorInfo,
+    /// `None`: copied as it is.
+    target: Option<GgmlType>,
+}
+
+/// Writes the GGUF file `options.dir` with other types.
+///
+/// Projections take `outtype`, the token table `embedding_type` or else what `outtype` means for it, and norms and other
+/// vectors `norm_type`, or else stay as they are unless `outtype` is F32. Whatever already has its type is copied byte for
+/// byte. Pooling, name and tokenizer are those of the file.
+///
+/// # Errors
+/// When the file is refused, a tensor cannot be stored as asked, or the output cannot be written.
+pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
+    let path = options.dir.as_path();
+    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
+    input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
+    let outfile = options.outfile.clone().unwrap_or_else(|| {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        path.with_file_name(format!("{stem}-{}.gguf", options.outtype.name()))
+    });
+    refuse_input_as_output(&outfile, [path])?;
+    let mut notes = Vec::new();
+    let mut tensors = plan(options, &input, path)?;
+    if options.auto_widen {
+        widen(&input, &mut tensors, &mut notes, path)?;
+    }
+
+    let writer = declare(options, &input, &tensors)?;
+    let (mut file, _registered) = interrupt::create(writer, &outfile)?;
+    let mut tally = Tally::default();
+    let count = tensors.len();
+    for (position, Recoded { tensor, target }) in tensors.iter().enumerate() {
+        let name = tensor.name();
+        progress.tensor(name, position, count);
+        match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?))) {
+            None => file.write(name, input.raw_data(tensor).map_err(ConvertError::Input)?)?,
+            Some((target, source)) => {
+                let encoded = encode::encode(&source, target, &mut |bytes| file.write(name, bytes))
+                    .map_err(|source| ConvertError::Encode { path: path.to_owned(), source })?;
+                tally.add(name, target, &encoded, options.force, || path.to_owned(), &mut notes)?;
+            }
+        }
+    }
+    file.finish()?;
+    progress.finish();
+    notes.extend(tally.note());
+    let types = tensors.iter().map(|recoded| recoded.target.or(recoded.tensor.ggml_type()).unwrap_or(GgmlType::F32));
+    Ok(Report::of_file(outfile, types, Vec::new(), notes))
+}
+
+fn plan<'a, B: AsRef<[u8]>>(
+    options: &ConvertOptions,
+    input: &'a GgufFile<B>,
+    path: &Path,
+) -> Result<Vec<Recoded<'a>>, ConvertError> {
+    let mut tensors = Vec::new();
+    for tensor in input.tensors() {
+        let target = target_of(options, tensor).filter(|target| tensor.ggml_type() != Some(*target));
+        if let Some(target) = target {
+            let fail = |source| ConvertError::Recode { path: path.to_owned(), source };
+            if tensor.ggml_type() == Some(GgmlType::I2_S) {
+                return Err(ConvertError::FromTernary { path: path.to_owned(), tensor: tensor.name().to_owned() });
+            }
+            tensor.require_type().map_err(|error| ConvertError::Input(error.in_file(path)))?;
+            check_blocks(tensor.name(), target, &tensor.shape()).map_err(fail)?;
+            if target == GgmlType::I2_S && !options.force {
+                let norm = tensor.name().replace(".weight", "_norm_in.weight");
+                if input.tensor(&norm).is_none() {
+                    return Err(fail(PlanError::NotBitNet { tensor: tensor.name().to_owned(), norm }));
+                }
+            }
+        }
+        tensors.push(Recoded { tensor, target });
+    }
+    Ok(tensors)
+}
+
+/// The type a tensor is to have; `None` for one that stays as it is.
+fn target_of(options: &ConvertOptions, tensor: &TensorInfo) -> Option<GgmlType> {
+    match role_of(tensor) {
+        TensorRole::Projection => Some(options.outtype.of(TensorRole::Projection)),
+        TensorRole::TokenTable => {
+            Some(options.embedding_type.unwrap_or_else(|| options.outtype.of(TensorRole::TokenTable)))
+        }
+        // A norm in F32 costs nothing and is exact; only F32 promises that everything is F32.
+        role => options.norm_type.or_else(|| (options.outtype == Outtype::F32).then(|| options.outtype.of(role))),
+    }
+}
+
+/// What a tensor is, by its name and shape.
+fn role_of(tensor: &TensorInfo) -> TensorRole {
+    let is_matrix = tensor.rows() > 1 && tensor.dims().len() == 2;
+    match tensor.name() {
+        TOKEN_TABLE | "output.weight" => TensorRole::TokenTable,
+        name if is_matrix && name.starts_with("blk.") && name.ends_with(".weight") => TensorRole::Projection,
+        _ => TensorRole::Norm,
+    }
+}
+
+/// Keeps tensors in F32 that do not fit their type.
+fn widen<B: AsRef<[u8]>>(
+    input: &GgufFile<B>,
+    tensors: &mut [Recoded<'_>],
+    notes: &mut Vec<String>,
+    path: &Path,
+) -> Result<(), ConvertError> {
+    for recoded in tensors {
+        let Some((target, source)) = recoded.target.zip(GgufTensor::new(input, recoded.tensor)) else { continue };
+        let fits = encode::fits(&source, target);
+        if !fits.map_err(|source: EncodeError| ConvertError::Encode { path: path.to_owned(), source })? {
+            notes.push(format!("{} has values beyond {} and becomes f32", recoded.tensor.name(), type_name(target)));
+            recoded.target = Some(GgmlType::F32);
+        }
+    }
+    Ok(())
+}
+
+fn declare<B: AsRef<[u8]>>(
+    options: &ConvertOptions,
+    input: &GgufFile<B>,
+    tensors: &[Recoded<'_>],
+) -> Result<GgufWriter, ConvertError> {
+    let mut writer = GgufWriter::new();
+    let metadata = input.metadata();
+    let mut states_type = false;
+    for key in metadata.keys() {
+        let Some(value) = metadata.value(key) else { continue };
+        match (key, &options.name) {
+            (keys::FILE_TYPE, _) => {
+                states_type = true;
+                writer.metadata(key, options.outtype.file_type())?;
+            }
+            (keys::NAME, Some(name)) => {
+                writer.metadata(key, name.as_str())?;
+            }
+            _ => {
+                writer.metadata(key, value.into_owned())?;
+            }
+        }
+    }
+    if !states_type {
+        writer.metadata(keys::FILE_TYPE, options.outtype.file_type())?;
+    }
+    for Recoded { tensor, target } in tensors {
+        match target {
+            Some(target) => writer.tensor(tensor.name(), *target, &tensor.shape())?,
+            None => writer.copy_of(tensor)?,
+        };
+    }
+    Ok(writer)
+}

@@ -1,0 +1,112 @@
+//! A model written as one file, or as several that each hold some of the tensors.
+//!
+//! The files appear together at the end, the first one last: a reader that finds the first one finds them all.
+
+use std::path::{Path, PathBuf};
+
+use bitnet_embed::gguf::{FileWriter, GgufError, GgufWriter, SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, split_path};
+use burn_i2s::ggml::GgmlType;
+
+use crate::interrupt::{self, Registered};
+use crate::metadata::Entries;
+
+/// One file to be written.
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
+    writer: GgufWriter,
+}
+
+/// Distributes tensors, in order, over files with at most `max_size` bytes of them; one larger than that has a file of
+/// its own.
+pub(crate) fn plan(
+    outfile: &Path,
+    max_size: Option<u64>,
+    entries: Entries,
+    tensors: &[(&str, GgmlType, &[usize])],
+) -> Result<Vec<Part>, GgufError> {
+    let mut groups = vec![0..0];
+    let mut filled = 0_u64;
+    for (index, (_, ty, shape)) in tensors.iter().enumerate() {
+        // A tensor too large to be counted is refused below, by the writer.
+        let bytes = ty.tensor_bytes(shape.iter().product()).unwrap_or(usize::MAX) as u64;
+        let last = groups.len() - 1;
+        if max_size.is_some_and(|max| filled.saturating_add(bytes) > max) && !groups[last].is_empty() {
+            groups.push(index..index + 1);
+            filled = bytes;
+        } else {
+            groups[last].end = index + 1;
+            filled = filled.saturating_add(bytes);
+        }
+    }
+    let count = u16::try_from(groups.len()).map_err(|_| GgufError::Limit {
+        part: bitnet_embed::gguf::Part::Header,
+        what: "the number of files",
+        found: groups.len() as u64,
+        limit: usize::from(u16::MAX),
+    })?;
+    let stem = if outfile.extension().is_some_and(|ending| ending == "gguf") {
+        outfile.with_extension("")
+    } else {
+        outfile.to_owned()
+    };
+    let mut entries = Some(entries);
+    let mut parts = Vec::with_capacity(groups.len());
+    for (index, group) in (0_u16..).zip(groups) {
+        let mut writer = GgufWriter::new();
+        for (key, value) in entries.take().unwrap_or_default() {
+            writer.metadata(&key, value)?;
+        }
+        let path = if count > 1 {
+            writer.metadata(SPLIT_NO, index)?;
+            writer.metadata(SPLIT_COUNT, count)?;
+            // At most 2^16 tensors: the writer refuses more.
+            writer.metadata(SPLIT_TENSORS, i32::try_from(tensors.len()).unwrap_or(i32::MAX))?;
+            split_path(&stem, index.into(), count.into())
+        } else {
+            outfile.to_owned()
+        };
+        for (name, ty, shape) in &tensors[group] {
+            writer.tensor(name, *ty, shape)?;
+        }
+        parts.push(Part { path, writer });
+    }
+    Ok(parts)
+}
+
+/// The files being written.
+pub(crate) struct PartsWriter {
+    parts: Vec<(FileWriter, Option<Registered>, PathBuf)>,
+    /// The file being written.
+    current: usize,
+}
+
+impl PartsWriter {
+    /// Starts all files.
+    pub(crate) fn create(parts: Vec<Part>) -> Result<Self, GgufError> {
+        let mut writers = Vec::with_capacity(parts.len());
+        for Part { path, writer } in parts {
+            let (file, registered) = interrupt::create(writer, &path)?;
+            writers.push((file, registered, path));
+        }
+        Ok(Self { parts: writers, current: 0 })
+    }
+
+    /// Writes the next tensor, or the next piece of it.
+    pub(crate) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), GgufError> {
+        while self.current + 1 < self.parts.len() && self.parts[self.current].0.next().is_none() {
+            self.current += 1;
+        }
+        self.parts[self.current].0.write(name, bytes)
+    }
+
+    /// Puts all files in their places, the first one last; returns their paths.
+    pub(crate) fn finish(self) -> Result<Vec<PathBuf>, GgufError> {
+        let mut paths = Vec::with_capacity(self.parts.len());
+        for (file, _registered, path) in self.parts.into_iter().rev() {
+            file.finish()?;
+            paths.push(path);
+        }
+        paths.reverse();
+        Ok(paths)
+    }
+}

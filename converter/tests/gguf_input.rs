@@ -1,0 +1,208 @@
+//! Commands that start from a GGUF file: other types, other metadata, and a look at it.
+
+mod common;
+
+use bitnet_embed::gguf::{GgufFile, GgufWriter, OwnedArray};
+use burn_i2s::ggml::GgmlType;
+use common::{Converted, Parts, run};
+use serde_json::Value;
+
+fn read(path: &std::path::Path) -> GgufFile<Vec<u8>> {
+    GgufFile::read(path).expect("a valid file")
+}
+
+#[test]
+fn a_half_precision_bitnet_becomes_the_ternary_file_of_its_checkpoint() {
+    for name in ["qwen3-bitnet", "gemma3-bitnet"] {
+        // F32 of a bf16 checkpoint has lost nothing, so even the scales are the same.
+        let float = Converted::new(name, &["--outtype", "f32"]);
+        let ternary = Converted::new(name, &["--outtype", "i2_s", "--name", name]);
+        let (path, out) = (float.path.to_str().expect("UTF-8"), float.folder.path().join("out.gguf"));
+        let out_text = out.to_str().expect("UTF-8");
+        let args = ["convert", path, "--outtype", "i2_s", "--norm-type", "f16", "--outfile", out_text];
+        assert_eq!(run(args, 0).0, format!("{out_text}\n"));
+        assert!(read(&out).into_owner() == read(&ternary.path).into_owner(), "{name}");
+    }
+}
+
+#[test]
+fn norms_keep_their_type_unless_told_otherwise_and_equal_types_are_copied() {
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", "i2_s", "--norm-type", "f32"]);
+    let path = converted.path.to_str().expect("UTF-8");
+    // The short form, and the default name beside the input.
+    let (stdout, _) = run([path, "--outtype", "i2_s", "--embedding-type", "q8_0"], 0);
+    let out = converted.folder.path().join("model-i2_s.gguf");
+    assert_eq!(stdout, format!("{}\n", out.display()));
+    let (before, after) = (Parts::read(&converted.path), Parts::read(&out));
+    assert_eq!(before.metadata, after.metadata);
+    for (old, new) in before.tensors.iter().zip(&after.tensors) {
+        if old.0 == "token_embd.weight" {
+            assert_eq!((new.1, &new.2), (GgmlType::Q8_0, &old.2));
+        } else {
+            assert_eq!(old, new);
+        }
+    }
+}
+
+#[test]
+fn block_types_are_widened_to_what_they_stand_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("q.gguf");
+    let values: Vec<f32> = (0..4 * 256).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
+    let mut packed = vec![0; GgmlType::Q6_K.row_bytes(values.len()).expect("whole blocks")];
+    GgmlType::Q6_K.encode_row(&values, &mut packed);
+    let mut expected = vec![0.0; values.len()];
+    GgmlType::Q6_K.decode_row(&packed, &mut expected);
+    Parts {
+        metadata: vec![("general.architecture".to_owned(), "anything".into())],
+        tensors: vec![
+            ("blk.0.ffn_up.weight".to_owned(), GgmlType::Q6_K, vec![4, 256], packed),
+            ("rope_freqs.weight".to_owned(), GgmlType::F32, vec![2], vec![0; 8]),
+        ],
+    }
+    .write(&path);
+    for (outtype, ty) in [("f32", GgmlType::F32), ("f16", GgmlType::F16), ("bf16", GgmlType::BF16)] {
+        let out = folder.path().join("out.gguf");
+        run([path.to_str().expect("UTF-8"), "--outtype", outtype, "--outfile", out.to_str().expect("UTF-8")], 0);
+        let mut bytes = vec![0; ty.row_bytes(expected.len()).expect("floats")];
+        ty.encode_row(&expected, &mut bytes);
+        let mut parts = Parts::read(&out);
+        assert_eq!(*parts.data("blk.0.ffn_up.weight"), bytes, "{outtype}");
+        assert_eq!(parts.tensor("rope_freqs.weight").1, GgmlType::F32);
+    }
+}
+
+#[test]
+fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
+    let ternary = Converted::new("qwen3-bitnet", &["--outtype", "i2_s"]);
+    let plain = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let path = |converted: &Converted| converted.path.to_str().expect("UTF-8").to_owned();
+    let cases = [
+        (vec![path(&ternary), "--outtype".into(), "f16".into()], 3, "is I2_S"),
+        (vec![path(&plain), "--outtype".into(), "i2_s".into()], 3, "no input norm"),
+        (vec![path(&plain), "--outtype".into(), "f16".into(), "--pooling".into(), "mean".into()], 2, "--pooling"),
+        (vec![path(&plain), "--outtype".into(), "f16".into(), "--outfile".into(), path(&plain)], 5, "being read"),
+        (vec![path(&plain), "--outtype".into(), "f16".into(), "--embedding-type".into(), "q6_k".into()], 3, "q8_0"),
+    ];
+    for (args, code, part) in cases {
+        let (stdout, stderr) = run(&args, code);
+        assert!(stdout.is_empty() && stderr.contains(part), "{stderr}");
+    }
+    assert_eq!(std::fs::read_dir(ternary.folder.path()).expect("a folder").count(), 1);
+    assert_eq!(std::fs::read_dir(plain.folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+fn keys_are_set_and_deleted_and_everything_else_stays() {
+    let converted = Converted::new("gemma3-bitnet", &["--outtype", "i2_s"]);
+    let out = converted.folder.path().join("edited.gguf");
+    let path = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
+    let args = [
+        "edit".to_owned(),
+        path(&converted.path),
+        "--set".to_owned(),
+        "general.name=a: b".to_owned(),
+        "--set".to_owned(),
+        "gemma3.context_length=512".to_owned(),
+        "--set".to_owned(),
+        "general.author=str:me".to_owned(),
+        "--set".to_owned(),
+        "general.alignment=u32:64".to_owned(),
+        "--delete".to_owned(),
+        "gemma3.attention.scale".to_owned(),
+        "-o".to_owned(),
+        path(&out),
+    ];
+    run(&args, 0);
+    let (before, after) = (Parts::read(&converted.path), Parts::read(&out));
+    assert_eq!(before.tensors, after.tensors);
+    assert_eq!(read(&out).alignment(), 64);
+    let mut expected = before;
+    *expected.value("general.name") = "a: b".into();
+    *expected.value("gemma3.context_length") = 512_u32.into();
+    expected.remove("gemma3.attention.scale");
+    expected.metadata.push(("general.author".to_owned(), "me".into()));
+    expected.metadata.push(("general.alignment".to_owned(), 64_u32.into()));
+    assert_eq!(after.metadata, expected.metadata);
+}
+
+#[test]
+fn changes_that_cannot_be_made_are_refused() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let (file, folder) = (converted.path.to_str().expect("UTF-8"), converted.folder.path());
+    let out = folder.join("out.gguf");
+    let out = out.to_str().expect("UTF-8");
+    for (args, code, part) in [
+        (["--set", "new.key=5"], 2, "type must be given"),
+        (["--set", "qwen3.block_count=-1"], 2, "is no u32"),
+        (["--set", "qwen3.block_count=u32:x"], 2, "is no u32"),
+        (["--set", "novalue"], 2, "KEY=VALUE"),
+        (["--set", "tokenizer.ggml.tokens=a"], 2, "arrays cannot be set"),
+        (["--delete", "no.such.key"], 2, "no such key"),
+        (["--set", "general.alignment=u32:3"], 5, "power of two"),
+    ] {
+        let (_, stderr) = run([&["edit", file, "-o", out][..], &args].concat(), code);
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    let (_, stderr) = run(["edit", file, "--set", "a=u8:1", "--delete", "a", "-o", out], 2);
+    assert!(stderr.contains("twice"), "{stderr}");
+    let (_, stderr) = run(["edit", file, "--set", "a=u8:1", "-o", file], 5);
+    assert!(stderr.contains("being read"), "{stderr}");
+    run(["edit", "no/such/file", "-o", out], 3);
+    assert_eq!(std::fs::read_dir(folder).expect("a folder").count(), 1, "nothing was written");
+}
+
+#[test]
+fn a_file_of_the_published_converter_is_described_with_what_is_assumed() {
+    let path = common::workspace().join("testdata/gguf/gemma3-bitnet.i2_s.gguf");
+    let path = path.to_str().expect("UTF-8");
+    let (text, _) = run(["inspect", path], 0);
+    for part in [
+        "blk.1.attn_q.weight",
+        "14 tensors",
+        "kind \"llama\"",
+        "bos 2 \"<bos>\", added to every text",
+        "gemma3: 2 layers of 128",
+        "gemma3.attention.sliding_window is absent, assuming none",
+    ] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    let (json, _) = run(["inspect", path, "--json"], 0);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["tensors"].as_array().expect("tensors").len(), 42);
+    assert_eq!(json["types"]["I2_S"]["tensors"], 14);
+    assert_eq!(json["tokenizer"]["tokens"], 768);
+    assert_eq!(json["tokenizer"]["special"]["eos"]["token"], "<eos>");
+    assert_eq!(json["loader"]["model"]["head_dim"], 64);
+    assert_eq!(json["loader"]["refused"], Value::Null);
+    let assumed = json["loader"]["assumed"].as_array().expect("keys");
+    assert!(assumed.iter().any(|entry| entry["key"] == "gemma3.attention.sliding_window"));
+    let eps = &json["metadata"].as_array().expect("metadata")[13];
+    assert_eq!((&eps["key"], &eps["value"]), (&"gemma3.attention.layer_norm_rms_epsilon".into(), &1e-6.into()));
+}
+
+#[test]
+fn nothing_that_is_inspected_can_drive_a_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("evil.gguf");
+    let evil = "\u{1b}[2J\n\u{202e}\u{7f}\u{85}\u{1f600}";
+    let mut writer = GgufWriter::new();
+    for key in ["general.architecture", evil, "tokenizer.ggml.model", "tokenizer.ggml.pre"] {
+        writer.metadata(key, evil).expect("a new key");
+    }
+    writer.metadata("tokenizer.ggml.tokens", OwnedArray::strings([evil])).expect("a new key");
+    writer.metadata("tokenizer.ggml.eos_token_id", 0_u32).expect("a new key");
+    writer.tensor(evil, GgmlType::F32, &[1]).expect("a new tensor");
+    let mut file = writer.create(&path).expect("a file");
+    file.write(evil, &[0; 4]).expect("written");
+    file.finish().expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let (text, _) = run(["inspect", path], 0);
+    assert!(text.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "{text:?}");
+    let (json, _) = run(["inspect", path, "--json"], 0);
+    assert!(json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')), "{json:?}");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["tensors"][0]["name"], evil, "and yet nothing is lost");
+    let (_, stderr) = run(["inspect", folder.path().to_str().expect("UTF-8")], 3);
+    assert!(stderr.contains("not a regular file"), "{stderr}");
+}
