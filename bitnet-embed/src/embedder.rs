@@ -95,7 +95,7 @@ pub enum EmbedError {
     /// The tokenizer could not be built, or refused a text.
     #[error("{}{source}", named(path))]
     Tokenizer {
-        /// The file it comes from, where there is one.
+        /// The file it comes from, where the source does not name it.
         path: Option<PathBuf>,
         /// What is wrong.
         source: TokenizerError,
@@ -116,7 +116,7 @@ pub enum EmbedError {
         /// Rows of the table.
         vocab_size: usize,
     },
-    /// A given id is no row of the token table.
+    /// An id is no row of the token table.
     #[error("text {text}: token id {id} is not below the vocabulary size {vocab_size}")]
     TokenId {
         /// Which text.
@@ -294,7 +294,7 @@ impl EmbedderBuilder {
             }
         };
         let tokenizer = match &self.tokenizer {
-            Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
+            Some(json) => Tokenizer::from_file(json).map_err(|source| (None, source)),
             None => {
                 let metadata = store.file().metadata();
                 Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
@@ -376,6 +376,7 @@ impl Embedder {
             let encoded = encoded.map_err(|source| EmbedError::Tokenizer { path: None, source })?;
             let truncated = (0..encoded.len()).filter(|&text| encoded[text].truncated).collect();
             let ids: Vec<Vec<u32>> = encoded.into_iter().map(|encoded| encoded.ids).collect();
+            self.check_ids(&ids)?;
             let (vectors, report) = self.forward_all(&ids)?;
             Ok((vectors, EmbedReport { truncated, ..report }))
         })
@@ -386,13 +387,19 @@ impl Embedder {
     /// # Errors
     /// When a list is empty, an id is not in the vocabulary, or the model's own weights overflow.
     pub fn embed_ids(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        self.check_ids(texts)?;
+        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+    }
+
+    /// Nothing may look up a row that the token table does not have, whoever made the ids.
+    fn check_ids(&self, texts: &[Vec<u32>]) -> Result<(), EmbedError> {
         let vocab_size = self.config.vocab_size;
         for (text, ids) in texts.iter().enumerate() {
             if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
                 return Err(EmbedError::TokenId { text, id, vocab_size });
             }
         }
-        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+        Ok(())
     }
 
     /// The token ids of a text, special tokens included, cut to nothing.
