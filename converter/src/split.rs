@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bitnet_embed::gguf::{FileWriter, GgufError, GgufWriter, SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, split_path};
 use burn_i2s::ggml::GgmlType;
 
+use crate::ConvertError;
 use crate::interrupt::{self, Registered};
 use crate::metadata::Entries;
 
@@ -81,7 +82,7 @@ pub(crate) struct PartsWriter {
 
 impl PartsWriter {
     /// Starts all files.
-    pub(crate) fn create(parts: Vec<Part>) -> Result<Self, GgufError> {
+    pub(crate) fn create(parts: Vec<Part>) -> Result<Self, ConvertError> {
         let mut writers = Vec::with_capacity(parts.len());
         for Part { path, writer } in parts {
             let (file, registered) = interrupt::create(writer, &path)?;
