@@ -108,7 +108,9 @@ fn hash(embedder: &Embedder, texts: &[String], batch: usize, shuffled: bool) -> 
 fn convert(name: &str, outtype: Outtype, folder: &Path) -> PathBuf {
     let outfile = folder.join(format!("{name}.gguf"));
     let dir = testdata().join("checkpoints").join(name);
-    let options = ConvertOptions { dir, outtype, outfile: Some(outfile.clone()), pooling: None, force: true };
+    let mut options = ConvertOptions::new(dir, outtype);
+    options.outfile = Some(outfile.clone());
+    options.force = true;
     converter::convert(&options, &mut ()).unwrap_or_else(|error| panic!("{name}: {error}"));
     outfile
 }

@@ -50,13 +50,8 @@ fn published(name: &str) -> PathBuf {
 
 fn convert(name: &str, outtype: Outtype, folder: &Path) -> PathBuf {
     let outfile = folder.join(format!("{name}.{outtype:?}.gguf"));
-    let options = ConvertOptions {
-        dir: testdata().join("checkpoints").join(name),
-        outtype,
-        outfile: Some(outfile.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options = ConvertOptions::new(testdata().join("checkpoints").join(name), outtype);
+    options.outfile = Some(outfile.clone());
     converter::convert(&options, &mut ()).unwrap();
     outfile
 }
