@@ -49,10 +49,10 @@ struct BenchArguments {
     #[arg(short, long = "model", value_name = "FILE")]
     models: Vec<PathBuf>,
     /// Prompt lengths, in tokens
-    #[arg(short = 'p', long, value_name = "LIST", default_value = "512", value_parser = parse_list)]
+    #[arg(short = 'p', long, value_name = "LIST", default_value = "512", value_parser = parse_lengths)]
     n_prompt: List,
     /// Numbers of threads; what the process may use by default
-    #[arg(short, long, value_name = "LIST", value_parser = parse_list)]
+    #[arg(short, long, value_name = "LIST", value_parser = parse_threads)]
     threads: Option<List>,
     /// Samples of each test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -92,7 +92,7 @@ struct LimitsArguments {
     #[arg(short, long = "model", value_name = "FILE")]
     models: Vec<PathBuf>,
     /// Prompt lengths of those forwards
-    #[arg(short = 'p', long, value_name = "LIST", default_value = "128", value_parser = parse_list)]
+    #[arg(short = 'p', long, value_name = "LIST", default_value = "128", value_parser = parse_lengths)]
     n_prompt: List,
     /// Instruction-set level; the best one by default
     #[arg(long, value_name = "LEVEL", value_parser = parse_isa)]
@@ -117,7 +117,7 @@ struct TextsArguments {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     tokens: u32,
     /// Threads
-    #[arg(short, long, value_name = "LIST", default_value = "1", value_parser = parse_list)]
+    #[arg(short, long, value_name = "LIST", default_value = "1", value_parser = parse_threads)]
     threads: List,
     /// Measure CPU time rather than the time that passes: for machines that others use, too
     #[arg(long)]
@@ -153,14 +153,23 @@ impl From<BackendArgument> for BackendKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct List(Vec<usize>);
 
-/// The largest number in a list: a longer text or more threads are a slip of the finger.
-const MAX_NUMBER: usize = 1 << 20;
+/// The longest text and the most threads: more are a slip of the finger.
+const MAX_TOKENS: usize = 1 << 20;
+const MAX_THREADS: usize = 1 << 10;
+
+fn parse_lengths(text: &str) -> Result<List, String> {
+    parse_list(text, MAX_TOKENS)
+}
+
+fn parse_threads(text: &str) -> Result<List, String> {
+    parse_list(text, MAX_THREADS)
+}
 
 /// Parses `1,2,4`, `1-8`, `1-8+2` and `1-8*2`, and any of them separated by commas.
-fn parse_list(text: &str) -> Result<List, String> {
+fn parse_list(text: &str, max: usize) -> Result<List, String> {
     let number = |text: &str| match text.parse() {
-        Ok(number) if (1..=MAX_NUMBER).contains(&number) => Ok(number),
-        _ => Err(format!("{text:?} is not a number from 1 to {MAX_NUMBER}")),
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{text:?} is not a number from 1 to {max}")),
     };
     let mut numbers = Vec::new();
     for item in text.split(',') {
@@ -319,12 +328,13 @@ mod tests {
 
     #[test]
     fn lists_and_ranges_are_llama_benchs() {
-        assert_eq!(parse_list("128,256,512"), Ok(List(vec![128, 256, 512])));
-        assert_eq!(parse_list("1-3"), Ok(List(vec![1, 2, 3])));
-        assert_eq!(parse_list("128-1024*2,7"), Ok(List(vec![128, 256, 512, 1024, 7])));
-        assert_eq!(parse_list("1-8+3"), Ok(List(vec![1, 4, 7])));
+        assert_eq!(parse_lengths("128,256,512"), Ok(List(vec![128, 256, 512])));
+        assert_eq!(parse_lengths("1-3"), Ok(List(vec![1, 2, 3])));
+        assert_eq!(parse_lengths("128-1024*2,7"), Ok(List(vec![128, 256, 512, 1024, 7])));
+        assert_eq!(parse_lengths("1-8+3"), Ok(List(vec![1, 4, 7])));
         for wrong in ["", "0", "1,", "x", "4-1", "1-4*1", "1-4*0", "1-4+0", "99999999999"] {
-            assert!(parse_list(wrong).is_err(), "{wrong}");
+            assert!(parse_lengths(wrong).is_err(), "{wrong}");
         }
+        assert!(parse_lengths("8000").is_ok() && parse_threads("8000").is_err());
     }
 }

@@ -103,13 +103,8 @@ fn a_bitnet_file_on_both_backends_gets_a_ratio() {
     let qwen = qwen();
     let folder = tempfile::tempdir().unwrap();
     let float = folder.path().join("float.gguf");
-    let options = converter::ConvertOptions {
-        dir: testdata("checkpoints/qwen3-bitnet"),
-        outtype: converter::Outtype::F16,
-        outfile: Some(float.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options = converter::ConvertOptions::new(testdata("checkpoints/qwen3-bitnet"), converter::Outtype::F16);
+    options.outfile = Some(float.clone());
     converter::convert(&options, &mut ()).unwrap();
     let files = ["-m", qwen.to_str().unwrap(), "-m", float.to_str().unwrap(), "-t", "1", "-r", "1"];
     let (code, stdout, stderr) = run(&[&files, &["-p", "8"][..]].concat());
@@ -141,13 +136,8 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
 fn a_float_model_cannot_be_timed_in_integers() {
     let folder = tempfile::tempdir().unwrap();
     let float = folder.path().join("float.gguf");
-    let options = converter::ConvertOptions {
-        dir: testdata("checkpoints/qwen3-std"),
-        outtype: converter::Outtype::F16,
-        outfile: Some(float.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options = converter::ConvertOptions::new(testdata("checkpoints/qwen3-std"), converter::Outtype::F16);
+    options.outfile = Some(float.clone());
     converter::convert(&options, &mut ()).unwrap();
     let float = float.to_str().unwrap();
     let (code, stdout, stderr) = run(&["-m", float, "-p", "8", "-t", "1", "-r", "1"]);

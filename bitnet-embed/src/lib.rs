@@ -29,6 +29,7 @@
 //! - without any: [`gguf`], [`config`] and [`tokenizer`] alone, without Burn.
 
 pub mod config;
+mod file;
 pub mod gguf;
 pub mod names;
 pub mod tokenizer;

@@ -295,7 +295,7 @@ fn runs_of_u2581_may_be_spelled_with_spaces() {
 #[test]
 fn a_tokenizer_json_that_is_none_is_an_error() {
     for json in ["", "{}", "[1", "{\"model\": 3}"] {
-        assert!(matches!(Tokenizer::from_json_bytes(json.as_bytes()), Err(TokenizerError::Library { .. })), "{json:?}");
+        assert!(matches!(Tokenizer::from_json_bytes(json.as_bytes()), Err(TokenizerError::Json { .. })), "{json:?}");
     }
     assert!(matches!(Tokenizer::from_file("no/such/file"), Err(TokenizerError::Io { .. })));
 }

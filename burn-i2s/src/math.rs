@@ -79,7 +79,7 @@ pub fn silu(x: f32) -> f32 {
 /// function without its cancellation.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
-    const A: f32 = 1.595_769_1;
+    const A: f32 = 1.595_769;
     const B: f32 = 0.071_354_82;
     times_sigmoid(x, x * (x * x).mul_add(B, A))
 }

@@ -42,6 +42,14 @@ pub enum CheckpointError {
         /// Where to get it.
         hint: &'static str,
     },
+    /// A symbolic link whose target is not there.
+    #[error("{}: a symbolic link to {}, which does not exist; download it again", path.display(), target.display())]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// What it names.
+        target: PathBuf,
+    },
     /// A file is longer than anything this program reads whole.
     #[error("{}: {found} bytes is more than the {limit} bytes read of such a file", path.display())]
     TooLong {
@@ -240,10 +248,10 @@ impl Checkpoint {
         let index_path = dir.join(INDEX_FILE);
         let single = dir.join(SINGLE_FILE);
         let mut ignored = Vec::new();
-        let (paths, index) = if index_path.exists() {
+        let (paths, index) = if is_there(&index_path) {
             let index = read_index(&index_path)?;
             (index.keys().map(|file| dir.join(file)).collect(), Some(index))
-        } else if single.exists() {
+        } else if is_there(&single) {
             (vec![single], None)
         } else {
             (list_safetensors(dir, &mut ignored)?, None)
@@ -298,10 +306,10 @@ impl Checkpoint {
 
     fn add_shard(&mut self, path: PathBuf) -> Result<(), CheckpointError> {
         let file = match open_regular(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_there(&path) => {
                 return Err(CheckpointError::MissingShard { path });
             }
-            Err(source) => return Err(CheckpointError::Read { path, source }),
+            Err(source) => return Err(cannot_read(&path, source)),
             Ok(file) => file,
         };
         let shard = self.shards.len();
@@ -341,6 +349,19 @@ impl Checkpoint {
     }
 }
 
+/// Whether anything has that name; a link to nothing does, and is an error once it is opened.
+fn is_there(path: &Path) -> bool {
+    !std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn cannot_read(path: &Path, source: io::Error) -> CheckpointError {
+    let path = path.to_owned();
+    match std::fs::read_link(&path) {
+        Ok(target) if source.kind() == io::ErrorKind::NotFound => CheckpointError::DanglingLink { path, target },
+        _ => CheckpointError::Read { path, source },
+    }
+}
+
 /// Opens a file that has a length: a pipe would block, or end where it likes.
 fn open_regular(path: &Path) -> io::Result<File> {
     if std::fs::metadata(path)?.is_file() {
@@ -356,7 +377,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
 /// When it cannot be read or is too long.
 pub fn read_json_bytes(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     let fail = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let file = open_regular(path).map_err(fail)?;
+    let file = open_regular(path).map_err(|source| cannot_read(path, source))?;
     let mut bytes = Vec::new();
     // One byte more than allowed: a file may be longer than its directory entry says.
     let found = file.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(fail)? as u64;

@@ -1,8 +1,8 @@
 //! `config.json` and `modules.json` of a checkpoint.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-use bitnet_embed::config::{ConfigError, ModelConfig, Pooling};
+use bitnet_embed::config::{ConfigError, ModelConfig, Pooling, pooling_of_module};
 use serde_json::Value;
 
 use crate::ConvertError;
@@ -18,6 +18,10 @@ pub struct SourceConfig {
     pub full_rope_theta: f64,
     /// How layers with a window differ; `None` if there is none.
     pub sliding: Option<Sliding>,
+    /// The `config.json` of the pooling module, if it was read from a folder that has one.
+    pub(crate) pooling_config: Option<PathBuf>,
+    /// The pooling of the checkpoint, where another one was asked for.
+    pub(crate) replaced_pooling: Option<Pooling>,
 }
 
 /// What holds for layers with a window.
@@ -38,12 +42,15 @@ impl SourceConfig {
         let path = dir.join("config.json");
         let hint = "give the folder of a Hugging Face checkpoint";
         let config = read_json(&path)?.ok_or_else(|| CheckpointError::NoFile { path: path.clone(), hint })?;
-        let pooling = read_modules(dir, pooling)?;
-        let unsupported = |source| ConvertError::Config { path, source };
-        // The model before the pooling: it is no use to ask for a flag that will not help.
-        let mut source = Self::from_json(&config, pooling.unwrap_or(Pooling::Last)).map_err(unsupported)?;
-        source.model.pooling = pooling.ok_or_else(|| ConvertError::NoPooling { dir: dir.to_owned() })?;
-        Ok(source)
+        let modules = match read_modules(dir, pooling) {
+            // The model before a missing pooling: it is no use to ask for a flag that will not help.
+            Err(missing @ ConvertError::NoPooling { .. }) => Err(missing),
+            other => Ok(other?),
+        };
+        let stated = modules.as_ref().map_or(Pooling::Last, |modules| modules.pooling);
+        let source = Self::from_json(&config, stated).map_err(|source| ConvertError::Config { path, source })?;
+        let Modules { config, replaced, .. } = modules?;
+        Ok(Self { pooling_config: config, replaced_pooling: replaced, ..source })
     }
 
     /// Reads a parsed `config.json`.
@@ -69,33 +76,73 @@ impl SourceConfig {
             let window = if model.causal { effective } else { effective.saturating_sub(1) * 2 };
             Some(Sliding { window: stated.unwrap_or(window), rope_theta: layer.rope_theta })
         });
-        Ok(Self { model, full_rope_theta, sliding })
+        Ok(Self { model, full_rope_theta, sliding, pooling_config: None, replaced_pooling: None })
     }
 }
 
 fn read_json(path: &Path) -> Result<Option<Value>, ConvertError> {
     let Some(bytes) = read_json_bytes_if_there(path)? else { return Ok(None) };
-    let value = serde_json::from_slice(&bytes);
+    // Not an `Option<Value>`, for which a file that says `null` would be one that is not there.
+    let value: Result<Value, _> = serde_json::from_slice(&bytes);
     let what = "the file";
-    Ok(value.map_err(|source| CheckpointError::Json { path: path.to_owned(), what, source })?)
+    Ok(Some(value.map_err(|source| CheckpointError::Json { path: path.to_owned(), what, source })?))
 }
 
-/// `given`, or else the pooling of `modules.json`; either way that file may hold only modules that are supported.
-fn read_modules(dir: &Path, given: Option<Pooling>) -> Result<Option<Pooling>, ConvertError> {
+/// What `modules.json` says.
+struct Modules {
+    pooling: Pooling,
+    /// The `config.json` of the pooling module.
+    config: Option<PathBuf>,
+    replaced: Option<Pooling>,
+}
+
+/// Reads `modules.json`. `given` stands for a pooling that is missing, or replaces it; never for the check that all modules
+/// are supported.
+fn read_modules(dir: &Path, given: Option<Pooling>) -> Result<Modules, ConvertError> {
     let path = dir.join("modules.json");
-    let Some(modules) = read_json(&path)? else { return Ok(given) };
-    for kind in modules.as_array().into_iter().flatten().filter_map(|module| module["type"].as_str()) {
-        if !["Transformer", "Pooling", "Normalize"].iter().any(|known| kind.ends_with(known)) {
-            return Err(ConvertError::Module { path, kind: kind.to_owned() });
+    let only = |pooling| Modules { pooling, config: None, replaced: None };
+    let no_pooling = |found| ConvertError::NoPooling { dir: dir.to_owned(), found };
+    let Some(modules) = read_json(&path)? else {
+        return given.map(only).ok_or_else(|| no_pooling("no modules.json"));
+    };
+    let fail = |source| ConvertError::Config { path: path.clone(), source };
+    let wrong = |key: &str, expected, found: &Value| {
+        let found = found.to_string().chars().take(60).collect();
+        fail(ConfigError::WrongType { key: key.to_owned(), expected, found })
+    };
+    let list = modules.as_array().ok_or_else(|| wrong("modules.json", "an array", &modules))?;
+    let mut folder = None;
+    for module in list {
+        let kind = module["type"].as_str().ok_or_else(|| wrong("type", "a string", &module["type"]))?;
+        match kind.rsplit('.').next() {
+            Some("Transformer" | "Normalize") => {}
+            Some("Pooling") if folder.is_some() => {
+                let (key, found) = ("type".to_owned(), kind.to_owned());
+                return Err(fail(ConfigError::Unsupported { key, found, supported: "Pooling only once" }));
+            }
+            Some("Pooling") => {
+                folder = Some(module["path"].as_str().ok_or_else(|| wrong("path", "a string", &module["path"]))?);
+            }
+            // A dense layer after pooling, for example, would make other vectors.
+            _ => return Err(ConvertError::Module { path, kind: kind.to_owned() }),
         }
     }
-    if given.is_some() {
-        return Ok(given);
+    let Some(folder) = folder else {
+        return given.map(only).ok_or_else(|| no_pooling("modules.json names no pooling module"));
+    };
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !Path::new(folder).components().all(inside) {
+        return Err(fail(ConfigError::ModulePath { path: folder.to_owned() }));
     }
-    bitnet_embed::config::pooling_of_checkpoint(dir).map_err(|source| match source {
-        // These name their file themselves.
-        ConfigError::Io { path, source } => CheckpointError::Read { path, source }.into(),
-        ConfigError::Json { path, source } => CheckpointError::Json { path, what: "the file", source }.into(),
-        source => ConvertError::Config { path, source },
-    })
+    let config = dir.join(folder).join("config.json");
+    let stated = match read_json(&config)? {
+        Some(json) => {
+            Some(pooling_of_module(&json).map_err(|source| ConvertError::Config { path: config.clone(), source })?)
+        }
+        None => None,
+    };
+    let hint = "modules.json names it; download it, or say --pooling last|mean|cls";
+    let missing = || CheckpointError::NoFile { path: config.clone(), hint };
+    let pooling = given.or(stated).ok_or_else(missing)?;
+    Ok(Modules { pooling, replaced: stated.filter(|stated| *stated != pooling), config: Some(config) })
 }

@@ -2,21 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::config::Pooling;
+use bitnet_embed::config::{ModelConfig, Pooling};
+use bitnet_embed::gguf::{GgufFile, GgufWriter};
 use bitnet_embed::names::{GgufName, TOKEN_TABLE, gguf_tensor_name};
+use bitnet_embed::tokenizer::Tokenizer;
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::checkpoint::{Checkpoint, CheckpointError, read_json_bytes_if_there};
 use crate::config::SourceConfig;
 use crate::encode::{self, EncodeError, Encoded, type_name};
-use crate::metadata;
+use crate::metadata::{self, Entries};
+use crate::outfile;
 use crate::plan::{self, Outtype, Plan, PlannedTensor, TensorHead, Types};
 use crate::report::{Progress, Report};
 use crate::source::CheckpointTensor;
 use crate::split::{self, PartsWriter};
 use crate::ternary_fit::MAX_RELATIVE_ERROR;
-use crate::vocab::Vocab;
+use crate::vocab::{Vocab, VocabError};
 
 /// What to convert, and into what.
 #[derive(Clone, Debug)]
@@ -113,9 +116,27 @@ impl Prepared {
         ConvertError::Encode { path: self.checkpoint.file_of(tensor).to_owned(), source }
     }
 
+    /// Whether a reader gets the model and its tokenizer back from these metadata: what it would refuse is not written.
+    fn check_readable(&self, entries: &Entries) -> Result<(), ConvertError> {
+        let mut writer = GgufWriter::new();
+        for (key, value) in entries {
+            writer.metadata(key, value.clone())?;
+        }
+        let file = GgufFile::from_owner(writer.write_to(Vec::new())?.finish()?)?;
+        ModelConfig::from_gguf(file.metadata())
+            .map_err(|source| ConvertError::Config { path: self.inputs.config.clone(), source })?;
+        let fail = |source| ConvertError::Vocab { path: self.inputs.tokenizer.clone(), source };
+        let tokenizer = Tokenizer::from_gguf(file.metadata()).map_err(|source| fail(VocabError::Library { source }))?;
+        let (found, vocab_size) = (tokenizer.id_count(), self.config.model.vocab_size);
+        if found > vocab_size {
+            return Err(fail(VocabError::WholeTooLarge { found, vocab_size }));
+        }
+        Ok(())
+    }
+
     /// Every file that is read.
     fn files(&self) -> impl Iterator<Item = &Path> {
-        self.inputs.all().into_iter().chain(self.checkpoint.files())
+        self.inputs.all().into_iter().chain(self.checkpoint.files()).chain(self.config.pooling_config.as_deref())
     }
 }
 
@@ -127,13 +148,28 @@ impl Prepared {
 /// When the checkpoint is refused or the file cannot be written; then nothing has changed at the output's path.
 pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let dir = options.dir.as_path();
-    let mut prepared = Prepared::read(dir, options.types(), options.pooling, options.force)?;
     let folder = folder_name(dir);
     let outfile =
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{folder}-{}.gguf", options.outtype.name())));
+    // Before the work: of several files only the folder is known yet.
+    if !dir.is_dir() {
+        return Err(ConvertError::NoFolder { dir: dir.to_owned() });
+    } else if options.split_max_size.is_some() {
+        outfile::check_folder(&outfile)?;
+    } else {
+        outfile::resolve(&outfile)?;
+        outfile::refuse_input(&outfile, Some(dir), [])?;
+    }
+    let mut prepared = Prepared::read(dir, options.types(), options.pooling, options.force)?;
     let mut notes = std::mem::take(&mut prepared.vocab.notes);
     if options.embed_tokenizer && prepared.vocab.whole.is_none() {
         prepared.vocab.whole = Some(String::from_utf8_lossy(&prepared.tokenizer).into_owned());
+    }
+    let name = options.name.as_deref().unwrap_or(&folder);
+    let entries = metadata::entries(name, &prepared.config, options.outtype, &prepared.vocab);
+    prepared.check_readable(&entries)?;
+    if let Some(replaced) = prepared.config.replaced_pooling {
+        notes.push(format!("--pooling replaces the pooling of the checkpoint, {replaced:?}"));
     }
     if options.auto_widen {
         widen(&mut prepared, &mut notes)?;
@@ -147,8 +183,6 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         ));
     }
 
-    let name = options.name.as_deref().unwrap_or(&folder);
-    let entries = metadata::entries(name, &prepared.config, options.outtype, &prepared.vocab);
     let tensors: Vec<(&str, GgmlType, &[usize])> = prepared
         .plan
         .tensors
@@ -157,7 +191,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         .collect();
     let parts = split::plan(&outfile, options.split_max_size, entries, &tensors)?;
     for part in &parts {
-        refuse_input_as_output(&part.path, prepared.files())?;
+        outfile::refuse_input(&part.path, Some(dir), prepared.files())?;
     }
     let mut file = PartsWriter::create(parts)?;
     let mut tally = Tally::default();
@@ -264,6 +298,11 @@ impl Inputs {
         [&self.config, &self.modules, &self.tokenizer, &self.tokenizer_config]
     }
 
+    /// The file that an error is about.
+    fn file_of(&self, error: &VocabError) -> &Path {
+        if error.is_of_config() { &self.tokenizer_config } else { &self.tokenizer }
+    }
+
     fn read_tokenizer(&self) -> Result<Vec<u8>, ConvertError> {
         let hint = "save the tokenizer as transformers does for fast tokenizers";
         let no_file = || CheckpointError::NoFile { path: self.tokenizer.clone(), hint };
@@ -275,7 +314,7 @@ fn read_vocab(inputs: &Inputs, vocab_size: usize) -> Result<(Vocab, Vec<u8>), Co
     let tokenizer = inputs.read_tokenizer()?;
     let config = read_json_bytes_if_there(&inputs.tokenizer_config)?;
     let vocab = Vocab::from_json(&tokenizer, config.as_deref(), vocab_size)
-        .map_err(|source| ConvertError::Vocab { path: inputs.tokenizer.clone(), source })?;
+        .map_err(|source| ConvertError::Vocab { path: inputs.file_of(&source).to_owned(), source })?;
     Ok((vocab, tokenizer))
 }
 
@@ -305,18 +344,4 @@ fn check_vocab_sizes(
 fn folder_name(dir: &Path) -> String {
     let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// Replacing a file that is being read would destroy the only copy of a checkpoint.
-pub(crate) fn refuse_input_as_output<'a>(
-    outfile: &Path,
-    inputs: impl IntoIterator<Item = &'a Path>,
-) -> Result<(), ConvertError> {
-    let Ok(output) = outfile.canonicalize() else { return Ok(()) };
-    for input in inputs {
-        if input.canonicalize().is_ok_and(|input| input == output) {
-            return Err(ConvertError::OutputIsInput { path: outfile.to_owned() });
-        }
-    }
-    Ok(())
 }

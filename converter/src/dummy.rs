@@ -27,7 +27,7 @@ const TASKS: usize = 128;
 /// Standard deviation of the weights, and the scale of the ternary ones.
 const WEIGHT_SCALE: f32 = 0.02;
 /// The largest size accepted for anything: far beyond every model, far below overflow.
-const MAX_SIZE: usize = 1 << 20;
+pub(crate) const MAX_SIZE: usize = 1 << 20;
 
 /// Which model to imitate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, Value, ValueType};
 
 use crate::ConvertError;
-use crate::convert::refuse_input_as_output;
 use crate::interrupt;
+use crate::outfile;
 use crate::report::{Progress, Report};
 
 /// Why a change cannot be made.
@@ -141,8 +141,9 @@ pub struct EditOptions {
 /// When the file is refused, a change cannot be made, or the output cannot be written.
 pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let path: &Path = &options.file;
+    outfile::resolve(&options.outfile)?;
+    outfile::refuse_input(&options.outfile, None, [path])?;
     let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
-    refuse_input_as_output(&options.outfile, [path])?;
     let mut writer = GgufWriter::new();
     for (key, value) in entries(&input, options).map_err(|source| ConvertError::Edit { source })? {
         writer.metadata(&key, value)?;

@@ -58,10 +58,12 @@ pub enum ConvertError {
         kind: String,
     },
     /// Nothing says how token vectors become one vector.
-    #[error("{}: no modules.json with a pooling module, so the pooling is unknown; say which one the model was trained with: --pooling last|mean|cls", dir.display())]
+    #[error("{}: {found}, so the pooling is unknown; say which one the model was trained with: --pooling last|mean|cls", dir.display())]
     NoPooling {
         /// The checkpoint.
         dir: PathBuf,
+        /// What is missing.
+        found: &'static str,
     },
     /// The tensors are not those of the model in config.json.
     #[error("{}: {source}", dir.display())]
@@ -151,6 +153,38 @@ pub enum ConvertError {
         /// The file.
         path: PathBuf,
     },
+    /// The output would replace a file of the checkpoint.
+    #[error("{}: in the folder of the checkpoint only *.gguf files are replaced; choose another output path", path.display())]
+    OutputInCheckpoint {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The output's folder is not there.
+    #[error("not written: {}: {} {problem}", path.display(), folder.display())]
+    NoOutputFolder {
+        /// The output.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Standard output is closed or full.
+    #[error("{what} could not be printed to standard output: {source}")]
+    Print {
+        /// What was to be printed.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The threads that do the work could not be started.
+    #[error("cannot start {count} threads: {source}; set RAYON_NUM_THREADS to fewer")]
+    Threads {
+        /// How many.
+        count: usize,
+        /// Why.
+        source: rayon::ThreadPoolBuildError,
+    },
     /// The sizes asked for make no model.
     #[error("--{flag} {found}: {expected}")]
     DummySize {
@@ -181,6 +215,10 @@ impl ConvertError {
             Self::Vocab { source: VocabError::Unsupported { .. }, .. } => EXIT_UNSUPPORTED,
             Self::Encode { source: EncodeError::Write(_), .. }
             | Self::OutputIsInput { .. }
+            | Self::OutputInCheckpoint { .. }
+            | Self::NoOutputFolder { .. }
+            | Self::Print { .. }
+            | Self::Threads { .. }
             | Self::Temporary { .. }
             | Self::Output(_) => EXIT_NOT_WRITTEN,
             _ => EXIT_REFUSED,

@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use bitnet_embed::gguf::{FileWriter, GgufError, GgufWriter};
+use bitnet_embed::gguf::{FileWriter, GgufWriter};
+
+use crate::{ConvertError, outfile};
 
 static PARTIAL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -30,8 +32,9 @@ impl Drop for Registered {
     }
 }
 
-/// Starts a file that is removed when the process is told to end.
-pub(crate) fn create(writer: GgufWriter, path: &Path) -> Result<(FileWriter, Option<Registered>), GgufError> {
+/// Starts a file, where `path` links to if it is a link, that is removed when the process is told to end.
+pub(crate) fn create(writer: GgufWriter, path: &Path) -> Result<(FileWriter, Option<Registered>), ConvertError> {
+    let path = outfile::resolve(path)?;
     let mut registered = None;
     // Before the header is written: that of a large vocabulary takes a moment.
     let file = writer.create_with(path, |partial| registered = Some(Registered::new(partial)))?;

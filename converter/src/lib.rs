@@ -23,6 +23,7 @@ mod header;
 pub mod inspect;
 mod interrupt;
 pub mod metadata;
+mod outfile;
 pub mod plan;
 mod rebuild;
 mod recode;

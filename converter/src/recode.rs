@@ -3,17 +3,18 @@
 //! What a tensor is follows from its name and shape alone, so that files of any architecture and of any converter will do.
 //! The metadata are copied as they are, but for `general.file_type`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::keys;
-use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo};
+use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
-use crate::convert::{ConvertOptions, Tally, refuse_input_as_output};
+use crate::convert::{ConvertOptions, Tally};
 use crate::encode::{self, EncodeError, type_name};
 use crate::interrupt;
+use crate::outfile;
 use crate::plan::{Outtype, PlanError, check_blocks};
 use crate::report::{Progress, Report};
 use crate::source::GgufTensor;
@@ -35,13 +36,14 @@ struct Recoded<'a> {
 /// When the file is refused, a tensor cannot be stored as asked, or the output cannot be written.
 pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let path = options.dir.as_path();
-    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
-    input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let outfile = options.outfile.clone().unwrap_or_else(|| {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         path.with_file_name(format!("{stem}-{}.gguf", options.outtype.name()))
     });
-    refuse_input_as_output(&outfile, [path])?;
+    outfile::resolve(&outfile)?;
+    outfile::refuse_input(&outfile, None, model_files(path).iter().map(PathBuf::as_path))?;
+    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
+    input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
     let mut tensors = plan(options, &input, path)?;
     if options.auto_widen {
@@ -69,6 +71,21 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     notes.extend(tally.note());
     let types = tensors.iter().map(|recoded| recoded.target.or(recoded.tensor.ggml_type()).unwrap_or(GgmlType::F32));
     Ok(Report::of_file(outfile, types, Vec::new(), notes))
+}
+
+/// The file, and the others of a model that is split, by their names.
+fn model_files(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let parts = name.strip_suffix(".gguf").and_then(|name| {
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, _) = rest.rsplit_once('-')?;
+        Some((path.with_file_name(stem), count.parse::<u16>().ok()?))
+    });
+    if let Some((stem, count)) = parts {
+        files.extend((0..count).map(|index| split_path(&stem, index.into(), count.into())));
+    }
+    files
 }
 
 fn plan<'a, B: AsRef<[u8]>>(

@@ -73,8 +73,15 @@ fn unwrap_sequence<'a>(value: &'a Value, list: &str) -> &'a Value {
 /// What the post-processor puts around a single text.
 #[derive(Default)]
 pub(crate) struct Template {
-    pub(crate) before: Option<String>,
-    pub(crate) after: Option<String>,
+    pub(crate) before: Option<TemplateToken>,
+    pub(crate) after: Option<TemplateToken>,
+}
+
+/// A token of the template.
+pub(crate) struct TemplateToken {
+    pub(crate) content: String,
+    /// Its ids by the template's own table, which is what a reader of `tokenizer.json` uses.
+    pub(crate) ids: Value,
 }
 
 impl Template {
@@ -94,12 +101,12 @@ impl Template {
             }
             expect(!found && step["type"] == "TemplateProcessing", "post_processor", "one template", step)?;
             found = true;
-            template = Self::from_single(&step["single"])?;
+            template = Self::from_single(&step["single"], &step["special_tokens"])?;
         }
         Ok(template)
     }
 
-    fn from_single(single: &Value) -> Result<Self, VocabError> {
+    fn from_single(single: &Value, special_tokens: &Value) -> Result<Self, VocabError> {
         let pieces: Vec<Option<&str>> = single
             .as_array()
             .into_iter()
@@ -121,7 +128,9 @@ impl Template {
             "at most one token on each side of the text",
             single,
         )?;
-        Ok(Self { before: before.map(str::to_owned), after: after.map(str::to_owned) })
+        let token =
+            |content: &str| TemplateToken { content: content.to_owned(), ids: special_tokens[content]["ids"].clone() };
+        Ok(Self { before: before.map(token), after: after.map(token) })
     }
 }
 

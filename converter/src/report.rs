@@ -6,9 +6,28 @@ use std::path::PathBuf;
 use burn_i2s::ggml::GgmlType;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Names come from files: line breaks and terminal escapes in them are shown, not obeyed.
+/// The longest word that is shown whole, in characters.
+const LONGEST_WORD: usize = 200;
+/// The longest message that is shown whole, in characters.
+const LONGEST_LINE: usize = 2000;
+
+/// Names come from files: line breaks and terminal escapes in them are shown, not obeyed, and of a very long path or token
+/// only both ends.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let words: Vec<String> = text.split(' ').map(|word| ends(word, LONGEST_WORD)).collect();
+    let line = ends(&words.join(" "), LONGEST_LINE);
+    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// A text of at most `longest` characters, or its two ends.
+fn ends(text: &str, longest: usize) -> String {
+    let count = text.chars().count();
+    if count <= longest {
+        return text.to_owned();
+    }
+    let (first, last) = (longest / 2, longest / 4);
+    let boundary = |index| text.char_indices().nth(index).map_or(text.len(), |(at, _)| at);
+    format!("{}[... {} more ...]{}", &text[..boundary(first)], count - first - last, &text[boundary(count - last)..])
 }
 
 /// What was written.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bitnet_embed::gguf::{FileWriter, GgufError, GgufWriter, SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, split_path};
 use burn_i2s::ggml::GgmlType;
 
+use crate::ConvertError;
 use crate::interrupt::{self, Registered};
 use crate::metadata::Entries;
 
@@ -24,24 +25,22 @@ pub(crate) fn plan(
     entries: Entries,
     tensors: &[(&str, GgmlType, &[usize])],
 ) -> Result<Vec<Part>, GgufError> {
-    let mut groups = vec![0..0];
+    // Where each file's tensors start.
+    let mut starts = vec![0];
     let mut filled = 0_u64;
     for (index, (_, ty, shape)) in tensors.iter().enumerate() {
         // A tensor too large to be counted is refused below, by the writer.
         let bytes = ty.tensor_bytes(shape.iter().product()).unwrap_or(usize::MAX) as u64;
-        let last = groups.len() - 1;
-        if max_size.is_some_and(|max| filled.saturating_add(bytes) > max) && !groups[last].is_empty() {
-            groups.push(index..index + 1);
-            filled = bytes;
-        } else {
-            groups[last].end = index + 1;
-            filled = filled.saturating_add(bytes);
+        if filled > 0 && max_size.is_some_and(|max| filled.saturating_add(bytes) > max) {
+            starts.push(index);
+            filled = 0;
         }
+        filled = filled.saturating_add(bytes);
     }
-    let count = u16::try_from(groups.len()).map_err(|_| GgufError::Limit {
+    let count = u16::try_from(starts.len()).map_err(|_| GgufError::Limit {
         part: bitnet_embed::gguf::Part::Header,
         what: "the number of files",
-        found: groups.len() as u64,
+        found: starts.len() as u64,
         limit: usize::from(u16::MAX),
     })?;
     let stem = if outfile.extension().is_some_and(|ending| ending == "gguf") {
@@ -50,8 +49,9 @@ pub(crate) fn plan(
         outfile.to_owned()
     };
     let mut entries = Some(entries);
-    let mut parts = Vec::with_capacity(groups.len());
-    for (index, group) in (0_u16..).zip(groups) {
+    let mut parts = Vec::with_capacity(starts.len());
+    let ends = starts.iter().skip(1).copied().chain([tensors.len()]);
+    for (index, (&start, end)) in (0_u16..).zip(starts.iter().zip(ends)) {
         let mut writer = GgufWriter::new();
         for (key, value) in entries.take().unwrap_or_default() {
             writer.metadata(&key, value)?;
@@ -65,7 +65,7 @@ pub(crate) fn plan(
         } else {
             outfile.to_owned()
         };
-        for (name, ty, shape) in &tensors[group] {
+        for (name, ty, shape) in &tensors[start..end] {
             writer.tensor(name, *ty, shape)?;
         }
         parts.push(Part { path, writer });
@@ -82,7 +82,7 @@ pub(crate) struct PartsWriter {
 
 impl PartsWriter {
     /// Starts all files.
-    pub(crate) fn create(parts: Vec<Part>) -> Result<Self, GgufError> {
+    pub(crate) fn create(parts: Vec<Part>) -> Result<Self, ConvertError> {
         let mut writers = Vec::with_capacity(parts.len());
         for Part { path, writer } in parts {
             let (file, registered) = interrupt::create(writer, &path)?;

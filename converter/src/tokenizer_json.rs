@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
 
+use crate::vocab::VocabError;
+
 /// `tokenizer.json`.
 #[derive(Deserialize)]
 pub(crate) struct TokenizerJson {
@@ -105,30 +107,54 @@ impl<'de> Deserialize<'de> for Merge {
 }
 
 /// `tokenizer_config.json`.
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 pub(crate) struct TokenizerConfig {
-    #[serde(default, deserialize_with = "token_text")]
     pub(crate) bos_token: Option<String>,
-    #[serde(default, deserialize_with = "token_text")]
     pub(crate) eos_token: Option<String>,
-    #[serde(default, deserialize_with = "token_text")]
     pub(crate) unk_token: Option<String>,
-    #[serde(default, deserialize_with = "token_text")]
     pub(crate) pad_token: Option<String>,
     pub(crate) add_bos_token: Option<bool>,
     pub(crate) add_eos_token: Option<bool>,
     pub(crate) tokenizer_class: Option<String>,
 }
 
-/// A special token is a string, or an object whose `content` is the string.
-fn token_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Spelling {
-        Text(String),
-        Object { content: String },
+impl TokenizerConfig {
+    /// Reads the file field by field, so that errors name the field.
+    pub(crate) fn read(json: &[u8]) -> Result<Self, VocabError> {
+        let config: Value = serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?;
+        if !config.is_object() {
+            return Err(wrong("the file", "an object", &config));
+        }
+        let flag = |field| typed(&config, field, "true or false", Value::as_bool);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        // A special token is a string, or an object whose `content` is the string.
+        let token = |field| {
+            let expected = "a string or an object with a string \"content\"";
+            typed(&config, field, expected, |value| text(value).or_else(|| text(&value["content"])))
+        };
+        Ok(Self {
+            bos_token: token("bos_token")?,
+            eos_token: token("eos_token")?,
+            unk_token: token("unk_token")?,
+            pad_token: token("pad_token")?,
+            add_bos_token: flag("add_bos_token")?,
+            add_eos_token: flag("add_eos_token")?,
+            tokenizer_class: typed(&config, "tokenizer_class", "a string", text)?,
+        })
     }
-    Ok(Option::<Spelling>::deserialize(deserializer)?.map(|spelling| match spelling {
-        Spelling::Text(text) | Spelling::Object { content: text } => text,
-    }))
+}
+
+/// A field, if it is there and not null.
+fn typed<T>(
+    config: &Value,
+    field: &'static str,
+    expected: &'static str,
+    take: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, VocabError> {
+    let Some(value) = config.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
+    take(value).map(Some).ok_or_else(|| wrong(field, expected, value))
+}
+
+fn wrong(field: &'static str, expected: &'static str, found: &Value) -> VocabError {
+    VocabError::ConfigField { field, expected, found: found.to_string().chars().take(60).collect() }
 }

@@ -10,7 +10,7 @@ use bitnet_embed::tokenizer::{TokenType, TokenizerError};
 use serde::Deserialize;
 
 use crate::rebuild;
-use crate::recognise::{Template, expect, recognise};
+use crate::recognise::{Template, TemplateToken, expect, recognise};
 use crate::tokenizer_json::{AddedToken, ModelSpec, TokenizerConfig, TokenizerJson};
 
 /// Score of an added token, which no merge makes.
@@ -28,17 +28,47 @@ pub enum VocabError {
         /// Where and why.
         source: serde_json::Error,
     },
-    /// The `tokenizers` library refuses the file.
+    /// Whoever reads the tokenizer, from here or from the file to be written, refuses it.
     #[error("{source}")]
     Library {
         /// Why.
         source: TokenizerError,
     },
     /// `tokenizer_config.json` is not JSON, or has a field of an unexpected type.
-    #[error("tokenizer_config.json beside it: {source}")]
+    #[error("{source}")]
     ConfigJson {
         /// Where and why.
         source: serde_json::Error,
+    },
+    /// A field of `tokenizer_config.json` of another type.
+    #[error("{field} is {found}, not {expected}")]
+    ConfigField {
+        /// The field.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// The template's own table gives a token another id.
+    #[error("post_processor.special_tokens: {token:?} has the ids {found}, the vocabulary says [{expected}]")]
+    TemplateId {
+        /// The token.
+        token: String,
+        /// Its id in the vocabulary.
+        expected: u32,
+        /// Its ids in the template.
+        found: String,
+    },
+    /// All of `tokenizer.json` would be stored, which has more ids than the token table has rows.
+    #[error(
+        "stored whole, it needs {found} ids and the token table has {vocab_size} rows, which readers refuse; leave out --embed-tokenizer, or remove the added tokens beyond the table"
+    )]
+    WholeTooLarge {
+        /// One more than its largest id.
+        found: usize,
+        /// Rows of the token table.
+        vocab_size: usize,
     },
     /// A part of the tokenizer that neither of GGUF's two kinds expresses.
     #[error("{field}: expected {expected}, found {found}; this tokenizer is not supported")]
@@ -81,13 +111,24 @@ pub enum VocabError {
         part: String,
     },
     /// A special token that the tokenizer does not have.
-    #[error("{field}: {token:?} is not a token of tokenizer.json")]
+    #[error("{field}: {token:?} is not a token of the vocabulary")]
     UnknownToken {
         /// Which field names it.
         field: &'static str,
         /// What it names.
         token: String,
     },
+}
+
+impl VocabError {
+    /// Whether `tokenizer_config.json` is at fault and not `tokenizer.json`.
+    pub(crate) fn is_of_config(&self) -> bool {
+        match self {
+            Self::ConfigJson { .. } | Self::ConfigField { .. } => true,
+            Self::UnknownToken { field, .. } => !["post_processor", "model.unk_token"].contains(field),
+            _ => false,
+        }
+    }
 }
 
 /// GGUF's kinds of vocabulary.
@@ -164,7 +205,7 @@ impl Vocab {
         let tokenizer: TokenizerJson = parse(json)?;
         let config = match tokenizer_config {
             None => TokenizerConfig::default(),
-            Some(json) => serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?,
+            Some(json) => TokenizerConfig::read(json)?,
         };
 
         let kind = recognise(&tokenizer)?;
@@ -188,18 +229,20 @@ impl Vocab {
         };
         // What ends a text is what the template appends, not what a chat model calls its end of text.
         vocab.bos = match &template.before {
-            Some(token) => Some(ids.get("post_processor", token)?),
+            Some(token) => Some(ids.of_template(token)?),
             None => ids.named("bos_token", config.bos_token.as_ref())?,
         };
         vocab.eos = match &template.after {
-            Some(token) => Some(ids.get("post_processor", token)?),
+            Some(token) => Some(ids.of_template(token)?),
             None => ids.named("eos_token", config.eos_token.as_ref())?,
         };
         match kind {
             VocabKind::Gpt2 => vocab.eot = ids.find("<|im_end|>"),
             VocabKind::Llama => {
-                let name = config.unk_token.as_ref().or(tokenizer.model.unk_token.as_ref());
-                vocab.unknown = ids.named("unk_token", name)?;
+                vocab.unknown = match &config.unk_token {
+                    None => ids.named("model.unk_token", tokenizer.model.unk_token.as_ref())?,
+                    stated => ids.named("unk_token", stated.as_ref())?,
+                };
             }
         }
         vocab.apply_flags(&config);
@@ -384,6 +427,15 @@ impl Ids<'_> {
 
     fn get(&self, field: &'static str, token: &str) -> Result<u32, VocabError> {
         self.find(token).ok_or_else(|| VocabError::UnknownToken { field, token: token.to_owned() })
+    }
+
+    /// The id of a token of the template, which has a table of its own.
+    fn of_template(&self, token: &TemplateToken) -> Result<u32, VocabError> {
+        let expected = self.get("post_processor", &token.content)?;
+        if token.ids == serde_json::json!([expected]) {
+            return Ok(expected);
+        }
+        Err(VocabError::TemplateId { token: token.content.clone(), expected, found: token.ids.to_string() })
     }
 
     fn named(&self, field: &'static str, token: Option<&String>) -> Result<Option<u32>, VocabError> {

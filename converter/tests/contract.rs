@@ -149,13 +149,9 @@ fn the_demo_model_is_what_this_converter_makes_of_its_checkpoint() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir().unwrap();
     let outfile = folder.path().join("demo.gguf");
-    let options = converter::ConvertOptions {
-        dir: root.join("testdata/checkpoints/qwen3-bitnet"),
-        outtype: converter::Outtype::I2S,
-        outfile: Some(outfile.clone()),
-        pooling: None,
-        force: false,
-    };
+    let mut options =
+        converter::ConvertOptions::new(root.join("testdata/checkpoints/qwen3-bitnet"), converter::Outtype::I2S);
+    options.outfile = Some(outfile.clone());
     converter::convert(&options, &mut ()).unwrap();
     let made = GgufFile::read(&outfile).unwrap();
     let demo = GgufFile::read(root.join("bitnet-embed/assets/demo.gguf")).unwrap();

@@ -32,9 +32,9 @@ fuzz_target!(|bytes: &[u8]| {
                 .map(|tensor| TensorHead { name: &tensor.name, dtype: &tensor.dtype, shape: &tensor.shape })
                 .collect();
             let config = r#"{"model_type": "qwen3", "vocab_size": 10, "hidden_size": 4, "intermediate_size": 4,
-                "head_dim": 2, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}"#;
-            let config = serde_json_value(config);
-            let _ = plan(&config, &heads, Outtype::I2S.into(), true);
+                "head_dim": 2, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+                "rope_theta": 1e6, "rms_norm_eps": 1e-6}"#;
+            let _ = plan(&model_of(config), &heads, Outtype::I2S.into(), true);
             for tensor in checkpoint.tensors().iter().filter(|tensor| tensor.dtype.size().is_some()) {
                 let source = CheckpointTensor { checkpoint: &checkpoint, tensor, add_one: true };
                 for target in [GgmlType::F16, GgmlType::I2_S] {
@@ -45,7 +45,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn serde_json_value(text: &str) -> ModelConfig {
+/// The model of a `config.json`.
+fn model_of(text: &str) -> ModelConfig {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config.json"), text).expect("written");
     converter::config::SourceConfig::read(folder.path(), Some(Pooling::Last)).expect("a valid config").model

@@ -6,7 +6,8 @@ use bitnet_embed::tokenizer::Tokenizer;
 use converter::vocab::Vocab;
 use libfuzzer_sys::fuzz_target;
 
-const TEXTS: [&str; 6] = ["", " a  b\n\nc", "the lazy dog's \u{e9}\u{301}", "\u{2581}<eos>\u{1F415}<0x41>", "123abc", "\u{0}\u{ad}"];
+const TEXTS: [&str; 6] =
+    ["", " a  b\n\nc", "the lazy dog's \u{e9}\u{301}", "\u{2581}<eos>\u{1F415}<0x41>", "123abc", "\u{0}\u{ad}"];
 
 fuzz_target!(|bytes: &[u8]| {
     let tokenizer = match GgufFile::from_owner(bytes) {

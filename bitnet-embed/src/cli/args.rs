@@ -66,7 +66,7 @@ pub(crate) struct EmbedArguments {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Threads; as many as this process may use by default.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), allow_negative_numbers = true)]
     pub(crate) threads: Option<u16>,
     /// How a text's token states become one vector; what the file says by default.
     #[arg(long, value_enum)]

@@ -15,8 +15,9 @@ use std::fmt;
 
 pub use burn_i2s::elementwise::Activation;
 pub use error::ConfigError;
+pub(crate) use json::shown;
 pub use overrides::Overrides;
-pub use pooling::{Pooling, pooling_gguf_id, pooling_of_checkpoint};
+pub use pooling::{Pooling, pooling_gguf_id, pooling_of_checkpoint, pooling_of_module};
 
 /// The most layers accepted.
 pub const MAX_LAYERS: usize = 1 << 12;

@@ -76,13 +76,16 @@ pub fn pooling_of_checkpoint(dir: impl AsRef<Path>) -> Result<Option<Pooling>, C
             return Err(ConfigError::ModulePath { path: path.into() });
         }
         let config = read_json(&dir.join(path).join("config.json"))?;
-        pooling = Some(from_module(&config)?);
+        pooling = Some(pooling_of_module(&config)?);
     }
     Ok(pooling)
 }
 
-/// Reads the `config.json` of a pooling module: one flag a mode, or `pooling_mode` with a name.
-fn from_module(config: &Value) -> Result<Pooling, ConfigError> {
+/// Reads the parsed `config.json` of a pooling module: one flag a mode, or `pooling_mode` with a name.
+///
+/// # Errors
+/// A [`ConfigError`] with the key that is missing, of another type, or asks for what is not implemented.
+pub fn pooling_of_module(config: &Value) -> Result<Pooling, ConfigError> {
     let config = Object::new(config, "the pooling module's config.json")?;
     let mut chosen = None;
     for (key, _, pooling) in MODES {

@@ -19,6 +19,7 @@ pub struct ModelPlan {
     /// The transformer blocks.
     pub layers: Vec<LayerPlan>,
     pub(crate) uses: Vec<TensorUse>,
+    without_norm: Vec<String>,
 }
 
 /// The linear layers of one block.
@@ -143,6 +144,7 @@ impl ModelPlan {
         let mut linears = Vec::with_capacity(7 * config.num_layers);
         // An input norm comes just before its projection and makes it a BitLinear.
         let mut norm = false;
+        let mut without_norm = Vec::new();
         for wanted in expected {
             let Some(tensor) = file.tensor(&wanted.name) else {
                 if wanted.is_optional() {
@@ -166,6 +168,9 @@ impl ModelPlan {
                 TensorRole::Projection => {
                     let linear = linear(&config, &wanted, ty, norm)?;
                     let load = if linear.weight == LinearWeight::Ternary { Load::Ternary } else { Load::Dense };
+                    if !norm {
+                        without_norm.push(wanted.name.clone());
+                    }
                     linears.push(linear);
                     load
                 }
@@ -181,6 +186,10 @@ impl ModelPlan {
         if !unused.is_empty() {
             return Err(PlanError::Unused { tensors: unused, architecture: config.architecture });
         }
+        // In a plain model no projection has a norm, and none should.
+        if linears.iter().all(|linear: &LinearConfig| linear.weight != LinearWeight::Ternary) {
+            without_norm.clear();
+        }
         let mut linears = linears.into_iter();
         let mut next = || linears.next().expect("no projection is missing");
         let layers = config.layers.iter().map(|layer| LayerPlan {
@@ -194,7 +203,7 @@ impl ModelPlan {
             rope_theta: layer.rope_theta,
             window: layer.window,
         });
-        Ok(Self { token_table, layers: layers.collect(), uses, config })
+        Ok(Self { token_table, layers: layers.collect(), uses, without_norm, config })
     }
 
     /// Whether every linear layer is a BitLinear, which is what the integer backend needs.
@@ -202,9 +211,29 @@ impl ModelPlan {
         self.linears().all(|linear| linear.weight == LinearWeight::Ternary)
     }
 
-    /// Whether a BitLinear has no norm on its input: a file that another converter made of a model not trained for it.
-    pub fn has_ternary_without_norm(&self) -> bool {
-        self.linears().any(|linear| linear.weight == LinearWeight::Ternary && !linear.norm)
+    /// The projections of a BitNet model that have no norm on their input. A file of a trained BitNet model lists none:
+    /// one that lists some was made of another kind of model, or has lost tensors.
+    pub fn projections_without_norm(&self) -> &[String] {
+        &self.without_norm
+    }
+
+    /// What a reader of the vectors should know of the file, one line each: keys whose absence was given a meaning, and
+    /// projections that other BitNet files have norms for.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.config.assumed.is_empty() {
+            let assumed: Vec<String> = self.config.assumed.iter().map(ToString::to_string).collect();
+            notes.push(format!("{}; state another value with --override-kv KEY=TYPE:VALUE", assumed.join("; ")));
+        }
+        if !self.without_norm.is_empty() {
+            notes.push(format!(
+                "{} projection(s) of this BitNet model have no norm on their input, which a trained one has: {}; they are \
+                 computed without",
+                self.without_norm.len(),
+                listed(&self.without_norm)
+            ));
+        }
+        notes
     }
 
     fn linears(&self) -> impl Iterator<Item = &LinearConfig> {

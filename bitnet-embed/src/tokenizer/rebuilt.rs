@@ -9,9 +9,6 @@ use super::scored::{SPACE, Scored};
 use super::vocab::{Cutter, Piece};
 use super::{MergeSource, TokenType, TokenizerError, VocabArrays, keys};
 
-/// The longest text accepted, in bytes: after normalization, which can triple it, offsets must fit in 32 bits.
-const MAX_TEXT_BYTES: usize = 1 << 30;
-
 enum Model {
     ByteLevel(ByteLevel),
     Scored(Scored),
@@ -70,10 +67,7 @@ impl Rebuilt {
     }
 
     /// Ids of `text` with at most `limit` of them between the special ones.
-    pub(super) fn encode(&self, text: &str, limit: usize) -> Result<Vec<u32>, TokenizerError> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(TokenizerError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
-        }
+    pub(super) fn encode(&self, text: &str, limit: usize) -> Vec<u32> {
         // English has some four bytes a token; other scripts fewer.
         let mut ids = Vec::with_capacity((text.len() / 4).min(limit) + self.special() + 1);
         ids.extend(self.bos);
@@ -92,7 +86,7 @@ impl Rebuilt {
         });
         ids.truncate(limit);
         ids.extend(self.eos);
-        Ok(ids)
+        ids
     }
 }
 

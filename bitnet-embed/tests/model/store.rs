@@ -77,7 +77,10 @@ fn missing_tensors_are_named() {
         tensors.retain(|tensor| !tensor.name.ends_with("blk.0.attn_k_norm_in.weight"));
     });
     let store = GgufStore::from_bytes(bytes, &Default::default()).unwrap();
-    assert!(store.plan().is_ternary() && store.plan().has_ternary_without_norm());
+    assert!(store.plan().is_ternary());
+    // But it is said.
+    assert_eq!(store.plan().projections_without_norm(), ["blk.0.attn_k.weight"]);
+    assert!(store.plan().notes().iter().any(|note| note.contains("\"blk.0.attn_k.weight\"")));
 }
 
 #[test]

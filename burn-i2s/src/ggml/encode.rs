@@ -108,9 +108,16 @@ fn q6_k(values: &[f32; 256]) -> [u8; 210] {
     block
 }
 
-/// A value in units of its scale as a code: -32..=31 plus 32.
+/// A value in units of its scale, rounded to the nearest of -32..=31, ties to even.
+fn level_of(value: f32) -> f32 {
+    // Beyond this the spacing of f32 is 1, so the sum is rounded to an integer; unlike a call it vectorises.
+    const ROUND: f32 = 1.5 * (1 << 23) as f32;
+    (value.clamp(-32.0, 31.0) + ROUND) - ROUND
+}
+
+/// The level as a code.
 fn code_of(value: f32) -> u8 {
-    (value.round_ties_even().clamp(-32.0, 31.0) as i32 + 32) as u8
+    (level_of(value) as i32 + 32) as u8
 }
 
 /// The scale that fits a run best, and the codes with it.
@@ -129,7 +136,7 @@ fn best_scale(run: &[f32; Q6_K_RUN], codes: &mut [u8; Q6_K_RUN]) -> f32 {
     let fit = |inverse: f32| {
         let mut sums = (0.0_f32, 0.0_f32);
         for &value in run {
-            let level = f32::from(code_of(inverse * value)) - 32.0;
+            let level = level_of(inverse * value);
             let weight = value * value;
             sums.0 += weight * value * level;
             sums.1 += weight * level * level;

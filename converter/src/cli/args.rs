@@ -6,6 +6,7 @@ use bitnet_embed::config::Pooling;
 use burn_i2s::ggml::GgmlType;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::numbers::{parse_cosine, parse_dimension, parse_seed, parse_size};
 use crate::Outtype;
 use crate::dummy::DummyArch;
 use crate::edit::Setting;
@@ -23,7 +24,8 @@ Examples:
 
 `converter DIR` is short for `converter convert DIR`. The path of the file written goes to standard output, everything
 else to standard error. An existing file is replaced only once the new one is complete; until then the data are in
-`.<name>.partial` beside it, which a killed run leaves behind and the next run for the same path takes over.
+`.<name>.partial` beside it, which a killed run leaves behind and the next run for the same path takes over. A symbolic link
+is followed; folders, devices and pipes are refused.
 
 Exit codes:
   0  the file was written; verify: file and checkpoint agree
@@ -102,7 +104,7 @@ pub(super) struct ConvertArgs {
     /// Split the model into several files, each with at most this much tensor data: 500M, 2G.
     ///
     /// They are named FILE-00001-of-00003.gguf and so on; readers are given the first one. A tensor is never split.
-    #[arg(long, value_name = "N(M|G)", value_parser = parse_size)]
+    #[arg(long, value_name = "N(M|G)", value_parser = parse_size, allow_hyphen_values = true)]
     pub(super) split_max_size: Option<u64>,
     /// Keep a tensor in f32 whose values are too large for its type, instead of refusing the model
     #[arg(long)]
@@ -134,7 +136,7 @@ pub(super) struct VerifyArgs {
     #[arg(long)]
     pub(super) no_embeddings: bool,
     /// The least cosine accepted between the vectors of the file and of the checkpoint
-    #[arg(long, value_name = "X", default_value_t = 0.97, conflicts_with = "no_embeddings")]
+    #[arg(long, value_name = "X", default_value_t = 0.97, conflicts_with = "no_embeddings", value_parser = parse_cosine, allow_hyphen_values = true)]
     pub(super) min_cosine: f32,
 }
 
@@ -168,28 +170,28 @@ pub(super) struct DummyArgs {
     #[arg(long)]
     pub(super) bitnet: bool,
     /// Seed of the weights
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_seed, allow_negative_numbers = true)]
     pub(super) seed: u64,
     /// Rows of the token table
-    #[arg(long, visible_alias = "vocab", value_name = "N")]
+    #[arg(long, visible_alias = "vocab", value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) vocab_size: Option<usize>,
     /// Width of the residual stream
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) hidden_size: Option<usize>,
     /// Number of layers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) layers: Option<usize>,
     /// Number of attention heads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) heads: Option<usize>,
     /// Number of key and value heads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) kv_heads: Option<usize>,
     /// Width of a head
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) head_dim: Option<usize>,
     /// Width of the feed-forward layer
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_dimension, allow_negative_numbers = true)]
     pub(super) ffn: Option<usize>,
 }
 
@@ -303,15 +305,4 @@ impl From<ArchArg> for DummyArch {
             ArchArg::Custom => Self::Custom,
         }
     }
-}
-
-/// `500M` or `2G`, in millions and billions of bytes as `gguf-split` counts them.
-fn parse_size(text: &str) -> Result<u64, String> {
-    let (number, factor) = match text.char_indices().last() {
-        Some((at, 'M')) => (&text[..at], 1_000_000),
-        Some((at, 'G')) => (&text[..at], 1_000_000_000),
-        _ => return Err("expected a number and M or G, such as 500M".to_owned()),
-    };
-    let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|size| *size > 0);
-    size.ok_or_else(|| format!("{number:?} is not a number of that kind"))
 }

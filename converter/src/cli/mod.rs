@@ -1,6 +1,8 @@
 //! The command line: what can be asked for, and which exit code answers.
 
 mod args;
+mod numbers;
+mod threads;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -29,33 +31,50 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     interrupt::listen();
-    let result = match (cli.command, cli.convert) {
-        (Some(Command::Convert(args)), _) | (None, Some(args)) => run_convert(args).map(written),
-        (Some(Command::Dummy(args)), _) => run_dummy(args).map(written),
-        (Some(Command::Edit(args)), _) => run_edit(args).map(written),
+    let result = threads::start().and_then(|()| match (cli.command, cli.convert) {
+        (Some(Command::Convert(args)), _) | (None, Some(args)) => run_convert(args).and_then(written),
+        (Some(Command::Dummy(args)), _) => run_dummy(args).and_then(written),
+        (Some(Command::Edit(args)), _) => run_edit(args).and_then(written),
         (Some(Command::Inspect(args)), _) => run_inspect(&args),
         (Some(Command::Verify(args)), _) => run_verify(args),
         // clap reports a missing DIR before this; an empty command line shows what there is.
         (None, None) => {
             let _ = <Cli as clap::CommandFactory>::command().print_help();
-            return ExitCode::from(2);
+            Ok(ExitCode::from(2))
         }
-    };
+    });
     result.unwrap_or_else(|error| {
         say(&mut io::stderr(), &format!("error: {}", one_line(&error.to_string())));
         ExitCode::from(error.exit_code())
     })
 }
 
-/// Prints lines; whoever closed the stream does not want them, and the exit code says the rest.
+/// Tells the user; whoever closed the stream does not want to know, and the exit code says the rest.
 fn say(stream: &mut dyn Write, lines: &str) {
     let _ = writeln!(stream, "{lines}");
 }
 
-fn written(report: Report) -> ExitCode {
+/// Prints the result of a command, called `what` if that fails.
+fn print(lines: &str, what: impl FnOnce() -> String) -> Result<(), ConvertError> {
+    let mut stdout = io::stdout();
+    let printed = writeln!(stdout, "{lines}").and_then(|()| stdout.flush());
+    printed.map_err(|source| ConvertError::Print { what: what(), source })
+}
+
+/// As [`print`], for what is read by people: a pager that was closed has shown enough.
+fn show(lines: &str, what: &str) -> Result<(), ConvertError> {
+    match print(lines, || what.to_owned()) {
+        Err(ConvertError::Print { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+fn written(report: Report) -> Result<ExitCode, ConvertError> {
     say(&mut io::stderr(), &report.to_string());
-    say(&mut io::stdout(), &report.outfile.display().to_string());
-    ExitCode::SUCCESS
+    let path = report.outfile.display().to_string();
+    // A script that reads the path must not take silence for success.
+    print(&path, || format!("{path} is written, but its path"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_convert(args: ConvertArgs) -> Result<Report, ConvertError> {
@@ -114,7 +133,7 @@ fn run_inspect(args: &InspectArgs) -> Result<ExitCode, ConvertError> {
     let file = GgufFile::<MappedFile>::open(&args.file).map_err(ConvertError::Input)?;
     let inspection = Inspection::of(&file);
     let text = if args.json { inspection.to_json() } else { inspection.to_string() };
-    say(&mut io::stdout(), text.trim_end());
+    show(text.trim_end(), "the description")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,6 +145,6 @@ fn run_verify(args: VerifyArgs) -> Result<ExitCode, ConvertError> {
         min_cosine: (!args.no_embeddings).then_some(args.min_cosine),
     };
     let report = verify(&options, &mut TerminalProgress::default())?;
-    say(&mut io::stdout(), &report.to_string());
+    show(&report.to_string(), "the comparison")?;
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERS) })
 }
