@@ -1,5 +1,8 @@
 //! Ragged batches: texts laid end to end, without padding.
 
+use burn_i2s::pooling::Pooling;
+use std::ops::Range;
+
 /// Where each text of a batch lies in its flat list of tokens, and at which position it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaggedBatch {
@@ -45,9 +48,51 @@ impl RaggedBatch {
         &self.positions
     }
 
+    /// The tokens whose states make the embeddings, in the order of the texts; `None` where all of them do.
+    pub fn pooled_tokens(&self, pooling: Pooling) -> Option<TokenRows> {
+        let position_in = |length: usize| match pooling {
+            Pooling::Last => Some(length - 1),
+            Pooling::Cls => Some(0),
+            Pooling::Mean => None,
+        };
+        let mut tokens = TokenRows::default();
+        for text in self.offsets.windows(2) {
+            let position = position_in(text[1] - text[0])?;
+            tokens.rows.push(text[0] + position);
+            tokens.positions.push(self.positions[text[0] + position]);
+            tokens.within.push(position..position + 1);
+        }
+        Some(tokens)
+    }
+
     /// One more than the largest position; 0 for an empty batch.
     pub fn max_positions(&self) -> usize {
         self.positions.iter().max().map_or(0, |&position| position as usize + 1)
+    }
+}
+
+/// Some tokens of a batch, a run of them of each text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenRows {
+    rows: Vec<usize>,
+    positions: Vec<u32>,
+    within: Vec<Range<usize>>,
+}
+
+impl TokenRows {
+    /// Each token's index in the batch.
+    pub fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// Each token's position, as [`RaggedBatch::positions`].
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    /// For each text, which of its tokens these are, counted from its first.
+    pub fn within(&self) -> &[Range<usize>] {
+        &self.within
     }
 }
 
@@ -85,6 +130,18 @@ mod tests {
         assert_eq!(batch.offsets(), [0, 2, 3, 6]);
         assert_eq!(batch.positions(), [0, 1, 0, 0, 1, 2]);
         assert_eq!((batch.texts(), batch.tokens(), batch.max_positions()), (3, 6, 3));
+    }
+
+    #[test]
+    fn the_pooled_tokens_are_the_last_or_the_first_of_each_text() {
+        let batch = RaggedBatch::new(&[2, 1, 3]);
+        let last = batch.pooled_tokens(Pooling::Last).unwrap();
+        assert_eq!((last.rows(), last.positions()), (&[1, 2, 5][..], &[1, 0, 2][..]));
+        assert_eq!(last.within(), [1..2, 0..1, 2..3]);
+        let first = batch.pooled_tokens(Pooling::Cls).unwrap();
+        assert_eq!((first.rows(), first.positions()), (&[0, 2, 3][..], &[0, 0, 0][..]));
+        assert_eq!(first.within(), [0..1, 0..1, 0..1]);
+        assert_eq!(batch.pooled_tokens(Pooling::Mean), None);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Embedder {
     normalization: Normalization,
     max_tokens: usize,
     token_budget: usize,
+    path: Option<PathBuf>,
+    notes: Vec<String>,
 }
 
 /// The model on the backend that was chosen for it.
@@ -91,22 +93,30 @@ pub enum EmbedError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The tokenizer could not be built, or refused a text.
-    #[error("{}{source}", path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display())))]
+    #[error("{}{source}", named(path))]
     Tokenizer {
-        /// The file it comes from, where there is one.
+        /// The file it comes from, where the source does not name it.
         path: Option<PathBuf>,
         /// What is wrong.
         source: TokenizerError,
     },
     /// The tokenizer can give ids that the token table does not have.
-    #[error("the tokenizer has {tokens} token ids, but the token table only {vocab_size} rows")]
+    #[error(
+        "{}the tokenizer{} has {tokens} token ids, but the token table only {vocab_size} rows",
+        named(path),
+        tokenizer.as_ref().map_or_else(String::new, |path| format!(" {}", path.display()))
+    )]
     Vocabulary {
+        /// The model's file, where there is one.
+        path: Option<PathBuf>,
+        /// The tokenizer's own file, where it has one.
+        tokenizer: Option<PathBuf>,
         /// One more than the largest id.
         tokens: usize,
         /// Rows of the table.
         vocab_size: usize,
     },
-    /// A given id is no row of the token table.
+    /// An id is no row of the token table.
     #[error("text {text}: token id {id} is not below the vocabulary size {vocab_size}")]
     TokenId {
         /// Which text.
@@ -122,9 +132,15 @@ pub enum EmbedError {
         /// Which text.
         text: usize,
     },
-    /// The model computed a value that is not a number: its weights overflow.
-    #[error("text {text}: the model's vector has a value that is not a finite number; the file's weights overflow")]
+    /// The model computed a value that is not a finite number: its weights are not, or overflow.
+    #[error(
+        "{}text {text}: the vector has a value that is not a finite number: a weight of the file is not one, or is so \
+         large that sums overflow",
+        named(path)
+    )]
     NotFinite {
+        /// The model's file, where there is one.
+        path: Option<PathBuf>,
         /// Which text.
         text: usize,
     },
@@ -139,11 +155,29 @@ pub enum EmbedError {
     /// A limit that leaves no room for a text.
     #[error("a limit of {max_tokens} tokens leaves no room for a text, at least {at_least} are needed")]
     MaxTokens {
-        /// The limit.
+        /// The limit asked for.
         max_tokens: usize,
         /// The special tokens and one more.
         at_least: usize,
     },
+    /// The model's context leaves no room for a text.
+    #[error(
+        "{}the model's context of {context} tokens leaves no room for a text, at least {at_least} are needed",
+        named(path)
+    )]
+    Context {
+        /// The model's file, where there is one.
+        path: Option<PathBuf>,
+        /// Tokens the model was made for.
+        context: usize,
+        /// The special tokens and one more.
+        at_least: usize,
+    },
+}
+
+/// The file at the head of an error.
+fn named(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display()))
 }
 
 /// Options of an [`Embedder`].
@@ -260,23 +294,28 @@ impl EmbedderBuilder {
             }
         };
         let tokenizer = match &self.tokenizer {
-            Some(json) => Tokenizer::from_file(json).map_err(|source| (Some(json.clone()), source)),
+            Some(json) => Tokenizer::from_file(json).map_err(|source| (None, source)),
             None => {
                 let metadata = store.file().metadata();
                 Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
-                    .map_err(|source| (path, source))
+                    .map_err(|source| (path.clone(), source))
             }
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
         let config = store.plan().config.clone();
         if tokenizer.id_count() > config.vocab_size {
-            return Err(EmbedError::Vocabulary { tokens: tokenizer.id_count(), vocab_size: config.vocab_size });
+            let (tokens, vocab_size) = (tokenizer.id_count(), config.vocab_size);
+            return Err(EmbedError::Vocabulary { path, tokenizer: self.tokenizer, tokens, vocab_size });
         }
-        let max_tokens = self.max_tokens.unwrap_or(config.max_position).min(config.max_position);
         let at_least = tokenizer.special_count() + 1;
+        if config.max_position < at_least {
+            return Err(EmbedError::Context { path, context: config.max_position, at_least });
+        }
+        let max_tokens = self.max_tokens.unwrap_or(config.max_position);
         if max_tokens < at_least {
             return Err(EmbedError::MaxTokens { max_tokens, at_least });
         }
+        let notes = store.plan().notes();
         let device = self.device.unwrap_or_default();
         let default = if store.plan().is_ternary() { BackendKind::I2s } else { BackendKind::F16 };
         let pooling = self.pooling.unwrap_or(config.pooling);
@@ -286,13 +325,15 @@ impl EmbedderBuilder {
         };
         Ok(Embedder {
             model,
-            config,
             tokenizer,
             device,
             pool,
             isa: self.isa.unwrap_or_else(Isa::best),
             normalization: self.normalization,
-            max_tokens,
+            max_tokens: max_tokens.min(config.max_position),
+            config,
+            path,
+            notes,
             token_budget: self.token_budget.unwrap_or(DEFAULT_TOKEN_BUDGET),
         })
     }
@@ -335,6 +376,7 @@ impl Embedder {
             let encoded = encoded.map_err(|source| EmbedError::Tokenizer { path: None, source })?;
             let truncated = (0..encoded.len()).filter(|&text| encoded[text].truncated).collect();
             let ids: Vec<Vec<u32>> = encoded.into_iter().map(|encoded| encoded.ids).collect();
+            self.check_ids(&ids)?;
             let (vectors, report) = self.forward_all(&ids)?;
             Ok((vectors, EmbedReport { truncated, ..report }))
         })
@@ -345,13 +387,19 @@ impl Embedder {
     /// # Errors
     /// When a list is empty, an id is not in the vocabulary, or the model's own weights overflow.
     pub fn embed_ids(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        self.check_ids(texts)?;
+        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+    }
+
+    /// Nothing may look up a row that the token table does not have, whoever made the ids.
+    fn check_ids(&self, texts: &[Vec<u32>]) -> Result<(), EmbedError> {
         let vocab_size = self.config.vocab_size;
         for (text, ids) in texts.iter().enumerate() {
             if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
                 return Err(EmbedError::TokenId { text, id, vocab_size });
             }
         }
-        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+        Ok(())
     }
 
     /// The token ids of a text, special tokens included, cut to nothing.
@@ -370,6 +418,12 @@ impl Embedder {
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// What a reader of the vectors should know of the file, one line each; see
+    /// [`ModelPlan::notes`](crate::model::ModelPlan::notes).
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Which linear layers compute the model.
@@ -395,7 +449,7 @@ impl Embedder {
             report.forwards += 1;
             for (&text, vector) in members.iter().zip(pooled.chunks_exact(self.config.hidden_size)) {
                 if vector.iter().any(|value| !value.is_finite()) {
-                    return Err(EmbedError::NotFinite { text });
+                    return Err(EmbedError::NotFinite { path: self.path.clone(), text });
                 }
                 vectors[text] = vector.to_vec();
                 self.normalization.apply(&mut vectors[text]);

@@ -29,6 +29,7 @@
 //! - without any: [`gguf`], [`config`] and [`tokenizer`] alone, without Burn.
 
 pub mod config;
+mod file;
 pub mod gguf;
 pub mod names;
 pub mod tokenizer;
@@ -52,3 +53,8 @@ pub use embedder::{BackendKind, EmbedError, Embedder, EmbedderBuilder};
 pub use model::BitNetEmbedding;
 #[cfg(feature = "burn")]
 pub use store::GgufStore;
+
+/// The README's Rust examples compile.
+#[cfg(all(doctest, feature = "burn"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

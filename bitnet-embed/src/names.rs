@@ -115,6 +115,8 @@ pub struct ExpectedTensor {
     pub shape: Vec<usize>,
     /// What it does.
     pub role: TensorRole,
+    /// The path of the parameter it fills in a `BitNetEmbedding` module.
+    pub path: String,
 }
 
 impl ExpectedTensor {
@@ -124,26 +126,36 @@ impl ExpectedTensor {
     }
 }
 
-/// Every tensor of a model with this configuration, in the order in which a forward pass needs them.
+/// Every tensor of a model with this configuration, in the order in which a forward pass needs them; a projection comes
+/// after its input norm.
 pub fn expected_tensors(config: &ModelConfig) -> Vec<ExpectedTensor> {
-    let tensor = |name: String, shape: &[usize], role| ExpectedTensor { name, shape: shape.to_vec(), role };
+    let tensor = |name: String, shape: &[usize], role, path: String| {
+        let path = format!("{path}.weight");
+        ExpectedTensor { name, shape: shape.to_vec(), role, path }
+    };
     let hidden = config.hidden_size;
     let table = [config.vocab_size, hidden];
-    let mut tensors = vec![tensor(TOKEN_TABLE.into(), &table, TensorRole::TokenTable)];
+    let mut tensors = vec![tensor(TOKEN_TABLE.into(), &table, TensorRole::TokenTable, "embed_tokens".into())];
     for layer in 0..config.num_layers {
         let name = |stem: &str, end: &str| format!("blk.{layer}.{stem}{end}.weight");
+        let path = |module: &str, end: &str| format!("layers.{layer}.{module}{end}");
         for (stem, _) in norms(config.architecture) {
             let len = if matches!(*stem, "attn_q_norm" | "attn_k_norm") { config.head_dim } else { hidden };
-            tensors.push(tensor(name(stem, ""), &[len], TensorRole::Norm));
+            tensors.push(tensor(name(stem, ""), &[len], TensorRole::Norm, path(norm_module(stem), "")));
         }
-        for (stem, _) in PROJECTIONS {
+        for (stem, module) in PROJECTIONS {
             let shape = projection_shape(config, stem);
-            tensors.push(tensor(name(stem, "_norm_in"), &shape[1..], TensorRole::InputNorm));
-            tensors.push(tensor(name(stem, ""), &shape, TensorRole::Projection));
+            tensors.push(tensor(name(stem, "_norm_in"), &shape[1..], TensorRole::InputNorm, path(module, ".norm")));
+            tensors.push(tensor(name(stem, ""), &shape, TensorRole::Projection, path(module, "")));
         }
     }
-    tensors.push(tensor(OUTPUT_NORM.into(), &[hidden], TensorRole::Norm));
+    tensors.push(tensor(OUTPUT_NORM.into(), &[hidden], TensorRole::Norm, "norm".into()));
     tensors
+}
+
+/// The module of a norm. Modules are named by what they do, as Gemma 3 names them, in both architectures.
+fn norm_module(stem: &str) -> &'static str {
+    GEMMA3_NORMS.iter().find(|(other, _)| *other == stem).map_or("", |(_, module)| module)
 }
 
 fn projection_shape(config: &ModelConfig, stem: &str) -> [usize; 2] {

@@ -63,7 +63,8 @@ pub fn cosine_similarity(a: &[f32], b: &[f32]) -> f64 {
     if aa == 0.0 || bb == 0.0 {
         return if aa == bb { 1.0 } else { 0.0 };
     }
-    dot(a, b) / (aa.sqrt() * bb.sqrt())
+    // One root of the product, which squares of f32 cannot overflow: equal vectors then have exactly 1.
+    dot(a, b) / (aa * bb).sqrt()
 }
 
 #[cfg(test)]

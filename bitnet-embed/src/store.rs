@@ -4,7 +4,7 @@
 //! module is built. Loading checks the data, then lends windows of the mapped file to the module: a weight is copied
 //! only where its rows are not whole blocks or it must be ternarised first.
 
-use crate::config::{ConfigError, ModelConfig, Overrides};
+use crate::config::{ConfigError, ModelConfig, Overrides, keys};
 use crate::gguf::{GgufError, GgufFile, ModelBytes, TensorInfo};
 use crate::model::{Load, ModelPlan, PlanError, TensorUse};
 use burn::store::burn_pack::Tensor as PackTensor;
@@ -49,6 +49,13 @@ pub struct StoreError {
     /// What is wrong with it.
     #[source]
     pub problem: Box<StoreProblem>,
+}
+
+impl StoreError {
+    /// An error of opening a file, which names the file itself.
+    fn of_named_file(error: GgufError) -> Self {
+        Self { path: None, problem: Box::new(error.into()) }
+    }
 }
 
 /// What is wrong with a file that a [`GgufStore`] reads.
@@ -112,9 +119,8 @@ impl GgufStore {
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let in_file = |problem| StoreError { path: Some(path.to_owned()), problem: Box::new(problem) };
-        let file = GgufFile::open_model(path).map_err(|error| in_file(error.into()))?;
-        Self::build(bytes::Bytes::from_owner(file.into_owner()), overrides, Some(path.to_owned())).map_err(in_file)
+        let file = GgufFile::open_model(path).map_err(StoreError::of_named_file)?;
+        Self::build(bytes::Bytes::from_owner(file.into_owner()), overrides, Some(path.to_owned()))
     }
 
     /// Like [`open_with`](Self::open_with), the file read into memory rather than mapped: what happens to it afterwards
@@ -124,12 +130,11 @@ impl GgufStore {
     /// As [`open`](Self::open).
     pub fn read_with(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let in_file = |problem| StoreError { path: Some(path.to_owned()), problem: Box::new(problem) };
-        let bytes = match GgufFile::open_model(path).map_err(|error| in_file(error.into()))?.into_owner() {
+        let bytes = match GgufFile::open_model(path).map_err(StoreError::of_named_file)?.into_owner() {
             ModelBytes::Joined(bytes) => bytes,
-            ModelBytes::Mapped(_) => GgufFile::read(path).map_err(|error| in_file(error.into()))?.into_owner(),
+            ModelBytes::Mapped(_) => GgufFile::read(path).map_err(StoreError::of_named_file)?.into_owner(),
         };
-        Self::build(bytes.into(), overrides, Some(path.to_owned())).map_err(in_file)
+        Self::build(bytes.into(), overrides, Some(path.to_owned()))
     }
 
     /// Reads a file from memory: a `Vec`, a static slice, or any other owner of bytes.
@@ -138,14 +143,22 @@ impl GgufStore {
     /// As [`open`](Self::open).
     pub fn from_bytes(bytes: impl Into<bytes::Bytes>, overrides: &Overrides) -> Result<Self, StoreError> {
         Self::build(bytes.into(), overrides, None)
-            .map_err(|problem| StoreError { path: None, problem: Box::new(problem) })
     }
 
-    fn build(bytes: bytes::Bytes, overrides: &Overrides, path: Option<PathBuf>) -> Result<Self, StoreProblem> {
-        let file = GgufFile::from_owner(bytes)?;
-        let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()))?;
-        let plan = ModelPlan::new(&file, config)?;
-        Ok(Self { file, path, plan, tensors: BTreeMap::new() })
+    fn build(bytes: bytes::Bytes, overrides: &Overrides, path: Option<PathBuf>) -> Result<Self, StoreError> {
+        let parse = || {
+            let file = GgufFile::from_owner(bytes)?;
+            let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()))?;
+            if let Some(key) = overrides.keys().find(|key| !keys::is_read(config.architecture, key)) {
+                return Err(ConfigError::OverrideUnread { key: key.into(), architecture: config.architecture }.into());
+            }
+            let plan = ModelPlan::new(&file, config)?;
+            Ok((file, plan))
+        };
+        match parse() {
+            Ok((file, plan)) => Ok(Self { file, path, plan, tensors: BTreeMap::new() }),
+            Err(problem) => Err(StoreError { path, problem: Box::new(problem) }),
+        }
     }
 
     /// What the file says the model is.
@@ -207,7 +220,11 @@ impl GgufStore {
                 let (rows, cols) = (shape[0], shape[1]);
                 let ternary = |source| StoreProblem::Ternary { tensor: used.name.clone(), source };
                 let bytes = if ty != GgmlType::I2_S {
-                    pack::ternarize_and_pack_rows(&decode(ty, &data, rows * cols), rows, cols).map_err(ternary)?.into()
+                    // A row of whole blocks, as the reader checked; its bytes are whole as well.
+                    let row_bytes = data.len() / rows;
+                    let decode =
+                        |row: usize, out: &mut [f32]| ty.decode_row(&data[row * row_bytes..][..row_bytes], out);
+                    pack::ternarize_and_pack_decoded(rows, cols, decode).map_err(ternary)?.into()
                 } else if cols.is_multiple_of(burn_i2s::layout::BLOCK) {
                     data
                 } else {

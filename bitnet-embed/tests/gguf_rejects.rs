@@ -503,7 +503,7 @@ fn rejects_weight_scales_in_the_data_check() {
         assert_refused!(
             file.check_data().unwrap_err(),
             GgufError::WeightScale { .. },
-            format!("tensor \"a\" has the weight scale {scale}")
+            format!("tensor \"a\": expected a positive finite weight scale, found {scale}")
         );
     }
     let smallest = file().tensor("a", &[128], I2_S, 0).data(i2s(&[0; 32], 1e-45)).open().unwrap();

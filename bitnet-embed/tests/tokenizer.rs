@@ -265,9 +265,37 @@ fn special_tokens_are_added_only_when_the_file_says_so() {
 }
 
 #[test]
+fn runs_of_u2581_may_be_spelled_with_spaces() {
+    let file = GgufFile::open(testdata().join("gguf/gemma3-bitnet.i2_s.gguf")).unwrap();
+    let mut arrays = VocabArrays::from_gguf(file.metadata()).unwrap();
+    let is_run = |(id, token): &(usize, &&str)| {
+        arrays.token_types[*id] == TokenType::UserDefined as i32 && token.chars().all(|c| c == '\u{2581}')
+    };
+    let runs: Vec<(usize, &str)> =
+        arrays.tokens.iter().enumerate().filter(is_run).map(|(id, run)| (id, *run)).collect();
+    let spaces: Vec<String> = runs.iter().map(|(_, run)| run.replace('\u{2581}', " ")).collect();
+    assert!(runs.len() > 1);
+    for ((id, _), spaces) in runs.iter().zip(&spaces) {
+        arrays.tokens[*id] = spaces;
+    }
+    let tokenizer = Tokenizer::from_arrays(&arrays).unwrap();
+    for ((id, run), spaces) in runs.iter().zip(&spaces) {
+        for text in [run, spaces.as_str()] {
+            assert_eq!(tokenizer.encode(text).unwrap(), [2, *id as u32, 1], "{text:?}");
+        }
+    }
+    // Where the other spelling is a token of its own, each stands for itself.
+    let (two, three) = (runs[0].0, runs[1].0);
+    arrays.tokens[three] = runs[0].1;
+    let tokenizer = Tokenizer::from_arrays(&arrays).unwrap();
+    assert_eq!(tokenizer.encode(&spaces[0]).unwrap(), [2, two as u32, 1]);
+    assert_eq!(tokenizer.encode(runs[0].1).unwrap(), [2, three as u32, 1]);
+}
+
+#[test]
 fn a_tokenizer_json_that_is_none_is_an_error() {
     for json in ["", "{}", "[1", "{\"model\": 3}"] {
-        assert!(matches!(Tokenizer::from_json_bytes(json.as_bytes()), Err(TokenizerError::Library { .. })), "{json:?}");
+        assert!(matches!(Tokenizer::from_json_bytes(json.as_bytes()), Err(TokenizerError::Json { .. })), "{json:?}");
     }
     assert!(matches!(Tokenizer::from_file("no/such/file"), Err(TokenizerError::Io { .. })));
 }

@@ -60,7 +60,7 @@ impl AttentionShape {
 /// `q` and `out` are `[tokens, num_heads * head_dim]`, `k` and `v` `[tokens, num_kv_heads * head_dim]`; text `i` is the
 /// tokens `offsets[i]..offsets[i + 1]`. Query head `h` uses key/value head `h / (num_heads / num_kv_heads)`. With a
 /// window of 0 nothing is visible, and the output is 0. Scratch memory is that of `k` and `v` again, the keys of each text
-/// rounded up to 16.
+/// rounded up to 16. A NaN or infinity stays within its text, but there it may reach tokens that do not see its own.
 ///
 /// # Panics
 /// When the shapes do not fit together, or `offsets` is not ascending from 0 to the number of tokens.
@@ -73,20 +73,45 @@ pub fn attention(
     offsets: &[usize],
     out: &mut [f32],
 ) {
+    let queries: Vec<Range<usize>> = offsets.windows(2).map(|text| 0..text[1].saturating_sub(text[0])).collect();
+    attention_of(isa, q, k, v, shape, offsets, &queries, out);
+}
+
+/// [`attention()`] of some tokens alone: in text `i` those at the positions `queries[i]`, with the same bits.
+///
+/// `q` and `out` hold the rows of those tokens alone, text after text.
+///
+/// # Panics
+/// As [`attention()`]; and when there is not one range a text, or one leaves its text.
+#[expect(clippy::too_many_arguments, reason = "three matrices, how they are cut, and the result")]
+pub fn attention_of(
+    isa: Isa,
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    shape: &AttentionShape,
+    offsets: &[usize],
+    queries: &[Range<usize>],
+    out: &mut [f32],
+) {
     let &AttentionShape { num_heads, num_kv_heads, head_dim, .. } = shape;
     assert!(head_dim > 0 && num_kv_heads > 0 && num_heads > 0, "an attention without heads");
     assert!(num_heads.is_multiple_of(num_kv_heads), "{num_heads} query heads for {num_kv_heads} key/value heads");
     let (q_width, kv_width) = (num_heads * head_dim, num_kv_heads * head_dim);
-    let tokens = q.len() / q_width;
-    assert!(q.len() == tokens * q_width && out.len() == q.len(), "queries or output are not whole tokens");
-    assert!(k.len() == tokens * kv_width && v.len() == k.len(), "keys or values of another number of tokens");
+    let tokens = k.len() / kv_width;
+    assert!(k.len() == tokens * kv_width && v.len() == k.len(), "keys or values are not whole tokens");
     assert!(offsets.is_sorted(), "offsets must ascend");
     assert_eq!((offsets.first().unwrap_or(&0), offsets.last().unwrap_or(&0)), (&0, &tokens), "offsets' ends");
-    if tokens == 0 {
+    let texts: Vec<(usize, usize)> = offsets.windows(2).map(|text| (text[0], text[1])).collect();
+    assert_eq!(texts.len(), queries.len(), "one range of queries per text");
+    let inside = |(&(start, end), queries): (&(usize, usize), &Range<usize>)| queries.end <= end - start;
+    assert!(texts.iter().zip(queries).all(inside), "queries beyond their text");
+    let asking: usize = queries.iter().map(ExactSizeIterator::len).sum();
+    assert!(q.len() == asking * q_width && out.len() == q.len(), "queries or output of another number of tokens");
+    if asking == 0 {
         return;
     }
 
-    let texts: Vec<(usize, usize)> = offsets.windows(2).map(|text| (text[0], text[1])).collect();
     let (blocks, scratch_len) = blocks_of(&texts, num_kv_heads, head_dim);
     with_scratch(scratch_len, |scratch| {
         let width = kv_width;
@@ -102,7 +127,7 @@ pub fn attention(
         } else {
             pieces.collect::<Vec<_>>().into_par_iter().with_min_len(job).for_each(pack);
         }
-        run_tiles(isa, q, scratch, shape, &texts, out);
+        run_tiles(isa, q, scratch, shape, &texts, queries, out);
     });
 }
 
@@ -153,17 +178,27 @@ fn pack_block(
 }
 
 /// Cuts the output into tiles, a grid of (some tokens of a text) x (key/value head), and computes them.
-fn run_tiles(isa: Isa, q: &[f32], packed: &[f32], shape: &AttentionShape, texts: &[(usize, usize)], out: &mut [f32]) {
+fn run_tiles(
+    isa: Isa,
+    q: &[f32],
+    packed: &[f32],
+    shape: &AttentionShape,
+    texts: &[(usize, usize)],
+    queries: &[Range<usize>],
+    out: &mut [f32],
+) {
     let q_width = shape.num_heads * shape.head_dim;
     let tile_tokens = (TILE_ROWS / shape.group()).max(1);
     let mut cuts = vec![0];
-    // For each row of tiles: its text, its first position, and where the text's first head is packed.
+    // For each row of tiles: its first row of `q`, its text's length, its first position, and where the text's first
+    // head is packed.
     let mut owners = Vec::new();
-    let mut text_packed = 0;
-    for &(start, end) in texts {
-        for at in (start..end).step_by(tile_tokens) {
-            cuts.push(end.min(at + tile_tokens));
-            owners.push((start, end - start, at - start, text_packed));
+    let (mut text_packed, mut row) = (0, 0);
+    for (&(start, end), queries) in texts.iter().zip(queries) {
+        for at in queries.clone().step_by(tile_tokens) {
+            owners.push((row, end - start, at, text_packed));
+            row += tile_tokens.min(queries.end - at);
+            cuts.push(row);
         }
         text_packed += shape.num_kv_heads * packed_text_len(end - start, shape.head_dim);
     }
@@ -173,11 +208,11 @@ fn run_tiles(isa: Isa, q: &[f32], packed: &[f32], shape: &AttentionShape, texts:
         .into_iter()
         .enumerate()
         .map(|(i, out)| {
-            let (start, length, position, text_packed) = owners[i / shape.num_kv_heads];
+            let (first_row, length, position, text_packed) = owners[i / shape.num_kv_heads];
             let head = i % shape.num_kv_heads;
             let len = packed_text_len(length, shape.head_dim);
             let packed = &packed[text_packed + head * len..][..len];
-            Job { start, length, position, head, packed, out }
+            Job { first_row, length, position, head, packed, out }
         })
         .collect();
     let cost = jobs.iter().fold(0usize, |cost, job| cost.saturating_add(job.cost(shape)));
@@ -192,8 +227,9 @@ fn run_tiles(isa: Isa, q: &[f32], packed: &[f32], shape: &AttentionShape, texts:
 
 /// One tile: some query tokens of one text, the heads of one key/value head.
 struct Job<'a> {
-    /// First token and length of the text.
-    start: usize,
+    /// The tile's first row of `q`.
+    first_row: usize,
+    /// Length of the text.
     length: usize,
     /// Position of the first query in the text.
     position: usize,
@@ -230,7 +266,7 @@ impl Job<'_> {
             let mut tile = Tile::new(scratch, &visible, dim);
             for row in 0..rows {
                 let (token, head) = ((row / group).min(tokens - 1), self.head * group + row % group);
-                let query = &q[(self.start + self.position + token) * q_width + head * dim..][..dim];
+                let query = &q[(self.first_row + token) * q_width + head * dim..][..dim];
                 fill_query(isa, &mut tile, row, query, shape.scale);
             }
             run_tile(isa, &mut tile, self.packed, self.length, blocks);

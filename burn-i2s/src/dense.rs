@@ -159,7 +159,7 @@ pub fn dense_gemm_many<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &[&
         panels.extend(cuts.into_iter().zip(rects).map(|(first, out)| (weights, first, out)));
     }
     // A decoded value costs about as much as four rows' products; 8 products are one streaming element.
-    let job = units_per_job(panels.len(), WIDTH * cols * (rows + 4) / 8);
+    let job = units_per_job(panels.len(), cols.saturating_mul(WIDTH * (rows + 4) / 8));
     let run = |(weights, first, out): (&W, usize, RectMut<'_>)| multiply_panel(isa, x, weights, first, out);
     if job >= panels.len() {
         panels.into_iter().for_each(run);

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::inverse_rms;
 use crate::math::{gelu_tanh, silu};
+use crate::rms::{TOGETHER, inverse_rms_together};
 use crate::threads::units_per_job;
 
 /// The activation of a gated MLP.
@@ -78,11 +78,24 @@ fn for_jobs(out: &mut [f32], x: &[f32], job: usize, f: impl Fn(&mut [f32], &[f32
     out.par_chunks_mut(job).zip(x.par_chunks(job)).for_each(|(out, x)| f(out, x));
 }
 
-#[inline(always)]
-fn rms_norm_rows_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+fn rms_norm_rows(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let cols = weight.len();
-    for (x, out) in x.chunks_exact(cols).zip(out.chunks_exact_mut(cols)) {
-        let factor = inverse_rms(x, eps);
+    for (x, out) in x.chunks(TOGETHER * cols).zip(out.chunks_mut(TOGETHER * cols)) {
+        scale(isa, x, &inverse_rms_together(isa, x, cols, eps), weight, out);
+    }
+}
+
+fn add_norm_rows(isa: Isa, hidden: &mut [f32], delta: &[f32], weight: &[f32], eps: f32) {
+    let cols = weight.len();
+    for (delta, hidden) in delta.chunks(TOGETHER * cols).zip(hidden.chunks_mut(TOGETHER * cols)) {
+        add_scaled(isa, hidden, delta, &inverse_rms_together(isa, delta, cols, eps), weight);
+    }
+}
+
+#[inline(always)]
+fn scale_body(x: &[f32], factors: &[f32; TOGETHER], weight: &[f32], out: &mut [f32]) {
+    let cols = weight.len();
+    for ((x, out), &factor) in x.chunks_exact(cols).zip(out.chunks_exact_mut(cols)).zip(factors) {
         for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
             *out = x * factor * w;
         }
@@ -90,10 +103,9 @@ fn rms_norm_rows_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn add_norm_rows_body(hidden: &mut [f32], delta: &[f32], weight: &[f32], eps: f32) {
+fn add_scaled_body(hidden: &mut [f32], delta: &[f32], factors: &[f32; TOGETHER], weight: &[f32]) {
     let cols = weight.len();
-    for (delta, hidden) in delta.chunks_exact(cols).zip(hidden.chunks_exact_mut(cols)) {
-        let factor = inverse_rms(delta, eps);
+    for ((delta, hidden), &factor) in delta.chunks_exact(cols).zip(hidden.chunks_exact_mut(cols)).zip(factors) {
         for ((hidden, &x), &w) in hidden.iter_mut().zip(delta).zip(weight) {
             // Norm and addition round separately: the same bits as a norm followed by `residual_add`.
             *hidden += x * factor * w;
@@ -125,8 +137,10 @@ fn gated_gelu_body(gate: &mut [f32], up: &[f32]) {
     gated_body(gate, up, gelu_tanh);
 }
 
-multiversion!(fn rms_norm_rows(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = rms_norm_rows_body);
-multiversion!(fn add_norm_rows(hidden: &mut [f32], delta: &[f32], weight: &[f32], eps: f32) = add_norm_rows_body);
+multiversion!(fn scale(x: &[f32], factors: &[f32; TOGETHER], weight: &[f32], out: &mut [f32]) = scale_body);
+multiversion!(
+    fn add_scaled(hidden: &mut [f32], delta: &[f32], factors: &[f32; TOGETHER], weight: &[f32]) = add_scaled_body
+);
 multiversion!(fn add(hidden: &mut [f32], delta: &[f32]) = add_body);
 multiversion!(fn gated_silu(gate: &mut [f32], up: &[f32]) = gated_silu_body);
 multiversion!(fn gated_gelu(gate: &mut [f32], up: &[f32]) = gated_gelu_body);

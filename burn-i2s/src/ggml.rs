@@ -1,5 +1,7 @@
 //! The GGML tensor types this crate reads, the decoding of their rows to f32, and the encoding of those it writes.
 
+use crate::layout;
+
 mod encode;
 pub(crate) mod quant;
 
@@ -116,9 +118,7 @@ impl GgmlType {
     pub fn tensor_bytes(self, element_count: usize) -> Option<usize> {
         match self.block() {
             Some(_) => self.row_bytes(element_count),
-            // Blocks of 128 values in 32 bytes, then the scale, padded to 32 bytes.
-            None if element_count.is_multiple_of(128) => Some(element_count / 4 + 32),
-            None => None,
+            None => layout::byte_len(1, element_count),
         }
     }
 

@@ -75,6 +75,22 @@ witness!(
     "avx512vnni"
 );
 
+#[cfg(target_arch = "aarch64")]
+witness!(
+    /// Proof of NEON (every 64-bit ARM CPU with an operating system). Fused multiply-add is part of it.
+    Neon,
+    is_aarch64_feature_detected,
+    "neon"
+);
+#[cfg(target_arch = "aarch64")]
+witness!(
+    /// Proof of NEON with the int8 dot product (Cortex-A55 and A76, Neoverse, Apple A11 and M1, and later).
+    NeonDotprod,
+    is_aarch64_feature_detected,
+    "neon",
+    "dotprod"
+);
+
 /// A level of instruction-set support. Every level gives the same bits; they differ in speed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -93,6 +109,12 @@ pub enum Isa {
     /// 512-bit int8 dot product (`vpdpbusd`).
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni(Avx512Vnni),
+    /// 128-bit integer multiply-add (`smlal`).
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    /// 128-bit int8 dot product (`sdot`).
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod(NeonDotprod),
 }
 
 thread_local! {
@@ -111,6 +133,11 @@ impl Isa {
                 levels.extend(Avx512Bw::detect().map(Isa::Avx512Bw));
                 levels.extend(AvxVnni::detect().map(Isa::AvxVnni));
                 levels.extend(Avx2::detect().map(Isa::Avx2));
+            }
+            #[cfg(target_arch = "aarch64")]
+            {
+                levels.extend(NeonDotprod::detect().map(Isa::NeonDotprod));
+                levels.extend(Neon::detect().map(Isa::Neon));
             }
             levels.push(Isa::Scalar);
             levels
@@ -143,7 +170,8 @@ impl Isa {
         f()
     }
 
-    /// The level's name: `scalar`, `avx2`, `avx-vnni`, `avx512bw` or `avx512-vnni`.
+    /// The level's name: `scalar`; on x86 also `avx2`, `avx-vnni`, `avx512bw` and `avx512-vnni`; on ARM also `neon` and
+    /// `neon-dotprod`.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -155,6 +183,10 @@ impl Isa {
             Isa::Avx512Bw(_) => "avx512bw",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni(_) => "avx512-vnni",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDotprod(_) => "neon-dotprod",
         }
     }
 

@@ -39,9 +39,9 @@ pub(crate) fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// Sum of squares of a row, in the order of this module, each step fused.
+/// The squares of a row added up in lanes, each step fused.
 #[inline(always)]
-pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+pub(crate) fn add_squares(row: &[f32]) -> [f32; LANES] {
     let (chunks, tail) = row.as_chunks::<LANES>();
     let mut lanes = [0.0f32; LANES];
     for chunk in chunks {
@@ -52,13 +52,26 @@ pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
     for (lane, &x) in lanes.iter_mut().zip(tail) {
         *lane = x.mul_add(x, *lane);
     }
-    tree_sum(lanes)
+    lanes
+}
+
+/// Sum of squares of a row, in the order of this module.
+#[inline(always)]
+pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
+    tree_sum(add_squares(row))
 }
 
 /// `1 / sqrt(mean of squares + eps)` of a row: the factor of its RMSNorm.
 #[inline(always)]
 pub(crate) fn inverse_rms(row: &[f32], eps: f32) -> f32 {
-    1.0 / (sum_of_squares(row) / row.len() as f32 + eps).sqrt()
+    inverse_root(sum_of_squares(row), row.len(), eps)
+}
+
+/// The same from the sum. NaN where the sum overflowed: a factor of 0 would make a plausible row of zeros of it.
+#[inline(always)]
+pub(crate) fn inverse_root(sum_of_squares: f32, count: usize, eps: f32) -> f32 {
+    let mean = sum_of_squares / count as f32 + eps;
+    if mean < f32::INFINITY { 1.0 / mean.sqrt() } else { f32::NAN }
 }
 
 /// The right-hand side of a product: `depth` rows of `stride` groups of 16 values.

@@ -60,6 +60,7 @@ pub mod pack;
 pub mod peak;
 pub mod pooling;
 pub mod quantize;
+pub(crate) mod rms;
 pub mod rope;
 mod softmax_tile;
 pub mod ternary_floats;
@@ -67,6 +68,8 @@ mod threads;
 
 #[cfg(feature = "burn")]
 pub mod backend;
+#[cfg(feature = "burn")]
+mod buffers;
 #[cfg(feature = "burn")]
 pub mod linear;
 #[cfg(feature = "burn")]

@@ -2,26 +2,26 @@
 //!
 //! Weights are lent, not passed: [`with_bytes`] and [`with_floats`] give a parameter's memory (usually a window of a
 //! mapped file) for the length of a closure, and the operations take checked views of it as ordinary arguments.
-//! Activations are `[tokens, features]` f32 tensors, taken by value and written in place where nothing else holds them.
+//! Activations are `[tokens, features]` f32 tensors, taken by value: where nothing else holds them they are written in
+//! place, or their buffers kept for later results.
 //!
-//! Every operation reads [`Isa::current`] once and runs on rayon's current thread pool. None calls a Burn built-in, so
-//! the bits of a result depend on neither the Burn backend, nor the instruction set, nor the number of threads.
+//! Every operation reads [`Isa::current`](crate::isa::Isa::current) once and runs on rayon's current thread pool. None
+//! calls a Burn built-in, so the bits of a result depend on neither the Burn backend, nor the instruction set, nor the
+//! number of threads.
 
-use crate::attention::{self, AttentionShape};
+mod body;
+
+use crate::attention::AttentionShape;
 use crate::backend::CpuBackend;
-use crate::dense::{self, DenseMatrix, WeightRows};
-use crate::elementwise::{self, Activation};
-use crate::gemm::{self, Product};
-use crate::isa::Isa;
+use crate::dense::DenseMatrix;
+use crate::elementwise::Activation;
 use crate::matrix::TernaryMatrix;
-use crate::pooling::{self, Pooling};
-use crate::quantize::{QuantizedRows, quantize_rows};
-use crate::rope::{self, RopeTable};
-use crate::ternary_floats::ternary_gemm_as_floats;
+use crate::pooling::Pooling;
+use crate::rope::RopeTable;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension};
-use burn::tensor::{Int, Shape, Tensor};
-use std::cell::RefCell;
+use burn::tensor::{Int, Tensor};
+use std::ops::Range;
 
 /// One ternary layer as an operation reads it.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +79,17 @@ pub trait I2sOps: Backend {
         table: &RopeTable,
         positions: &[u32],
     ) -> FloatTensor<Self>;
-    /// See [`attention`].
+    /// See [`attention()`] and [`attention_of`].
     fn attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
         value: FloatTensor<Self>,
         shape: &AttentionShape,
         offsets: &[usize],
+        queries: Option<&[Range<usize>]>,
     ) -> FloatTensor<Self>;
+    /// See [`select_rows`].
+    fn select_rows(input: FloatTensor<Self>, rows: &[usize]) -> FloatTensor<Self>;
     /// See [`gated_activation`].
     fn gated_activation(gate: FloatTensor<Self>, up: FloatTensor<Self>, activation: Activation) -> FloatTensor<Self>;
     /// See [`pool`].
@@ -195,13 +198,33 @@ pub fn attention(
     shape: &AttentionShape,
     offsets: &[usize],
 ) -> Tensor<2> {
-    Tensor::from_dispatch(Dispatch::attention(
-        query.into_dispatch(),
-        key.into_dispatch(),
-        value.into_dispatch(),
-        shape,
-        offsets,
-    ))
+    let [query, key, value] = [query, key, value].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(Dispatch::attention(query, key, value, shape, offsets, None))
+}
+
+/// [`attention()`] of some tokens alone: in text `i` those at the positions `queries[i]`. `query` and the result hold the
+/// rows of those tokens, text after text; each has the bits it has among all.
+///
+/// # Panics
+/// As [`attention()`]; and when there is not one range a text, or one leaves its text.
+pub fn attention_of(
+    query: Tensor<2>,
+    key: Tensor<2>,
+    value: Tensor<2>,
+    shape: &AttentionShape,
+    offsets: &[usize],
+    queries: &[Range<usize>],
+) -> Tensor<2> {
+    let [query, key, value] = [query, key, value].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(Dispatch::attention(query, key, value, shape, offsets, Some(queries)))
+}
+
+/// Some rows of a tensor, in the order given: `[tokens, features]` to `[rows, features]`.
+///
+/// # Panics
+/// When there is no such row.
+pub fn select_rows(input: Tensor<2>, rows: &[usize]) -> Tensor<2> {
+    Tensor::from_dispatch(Dispatch::select_rows(input.into_dispatch(), rows))
 }
 
 /// `activation(gate) * up`, element by element.
@@ -212,7 +235,7 @@ pub fn gated_activation(gate: Tensor<2>, up: Tensor<2>, activation: Activation) 
     Tensor::from_dispatch(Dispatch::gated_activation(gate.into_dispatch(), up.into_dispatch(), activation))
 }
 
-/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention`].
+/// One row per text: `[tokens, features]` to `[texts, features]`, with the offsets of [`attention()`].
 ///
 /// # Panics
 /// When the offsets do not cover the tokens, or a text is empty.
@@ -222,161 +245,6 @@ pub fn pool(hidden: Tensor<2>, offsets: &[usize], pooling: Pooling) -> Tensor<2>
 
 fn wrap_all(outputs: Vec<FloatTensor<Dispatch>>) -> Vec<Tensor<2>> {
     outputs.into_iter().map(Tensor::from_dispatch).collect()
-}
-
-/// The bodies of the operations, once for every backend.
-mod body {
-    use super::*;
-
-    thread_local! {
-        /// Int8 rows of the layers of one call, kept between calls: a forward quantises hundreds of times.
-        static QUANTIZED: RefCell<Vec<QuantizedRows>> = const { RefCell::new(Vec::new()) };
-    }
-
-    fn matrix_shape<B: CpuBackend>(tensor: &FloatTensor<B>) -> (usize, usize) {
-        let shape = tensor.shape();
-        assert_eq!(shape.num_dims(), 2, "expected a [tokens, features] tensor, found {shape:?}");
-        (shape[0], shape[1])
-    }
-
-    pub(super) fn gather_rows<B: CpuBackend>(
-        indices: &IntTensor<B>,
-        table: &DenseMatrix<'_>,
-        scale: f32,
-    ) -> FloatTensor<B> {
-        let indices = B::to_indices(indices);
-        let mut out = vec![0.0; indices.len() * table.cols()];
-        dense::gather_rows(Isa::current(), table, &indices, scale, &mut out);
-        B::from_floats(out, Shape::from([indices.len(), table.cols()]))
-    }
-
-    pub(super) fn ternary_linear<B: CpuBackend>(
-        input: &FloatTensor<B>,
-        layers: &[TernaryLayer<'_>],
-        rms_norm_eps: f32,
-        product: TernaryProduct,
-    ) -> Vec<FloatTensor<B>> {
-        let isa = Isa::current();
-        let (tokens, features) = matrix_shape::<B>(input);
-        let mut outputs: Vec<Vec<f32>> =
-            layers.iter().map(|layer| vec![0.0; tokens * layer.weight.out_features()]).collect();
-        // Taken out, not borrowed: rayon may run another forward on this thread while this one waits.
-        let mut quantized = QUANTIZED.take();
-        quantized.resize_with(layers.len().max(quantized.len()), QuantizedRows::default);
-        let norms: Vec<Option<&[f32]>> = layers.iter().map(|layer| layer.norm).collect();
-        B::with_floats(input, |x| {
-            quantize_rows(isa, x, features, &norms, rms_norm_eps, &mut quantized[..layers.len()]);
-        });
-        match product {
-            TernaryProduct::Integer => {
-                let mut products: Vec<Product<'_>> = layers
-                    .iter()
-                    .zip(&quantized)
-                    .zip(&mut outputs)
-                    .map(|((layer, rows), out)| Product { x: rows.activations(), w: layer.weight, out })
-                    .collect();
-                gemm::ternary_gemm_many(isa, &mut products).expect("the rows were quantised to the weights' width");
-            }
-            TernaryProduct::Float => {
-                for ((layer, rows), out) in layers.iter().zip(&quantized).zip(&mut outputs) {
-                    ternary_gemm_as_floats(isa, &rows.activations(), &layer.weight, out);
-                }
-            }
-        }
-        QUANTIZED.set(quantized);
-        outputs
-            .into_iter()
-            .zip(layers)
-            .map(|(out, layer)| B::from_floats(out, Shape::from([tokens, layer.weight.out_features()])))
-            .collect()
-    }
-
-    pub(super) fn dense_linear<B: CpuBackend>(
-        input: &FloatTensor<B>,
-        weights: &[DenseMatrix<'_>],
-    ) -> Vec<FloatTensor<B>> {
-        let (tokens, _) = matrix_shape::<B>(input);
-        let mut outputs: Vec<Vec<f32>> = weights.iter().map(|weight| vec![0.0; tokens * weight.rows()]).collect();
-        B::with_floats(input, |x| {
-            let weights: Vec<&DenseMatrix<'_>> = weights.iter().collect();
-            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-            dense::dense_gemm_many(Isa::current(), x, &weights, &mut outputs);
-        });
-        outputs
-            .into_iter()
-            .zip(weights)
-            .map(|(out, weight)| B::from_floats(out, Shape::from([tokens, weight.rows()])))
-            .collect()
-    }
-
-    pub(super) fn rms_norm<B: CpuBackend>(input: &FloatTensor<B>, weight: &[f32], eps: f32) -> FloatTensor<B> {
-        let mut out = vec![0.0; input.shape().num_elements()];
-        B::with_floats(input, |x| elementwise::rms_norm(Isa::current(), x, weight, eps, &mut out));
-        B::from_floats(out, input.shape())
-    }
-
-    pub(super) fn residual_add<B: CpuBackend>(
-        hidden: FloatTensor<B>,
-        delta: &FloatTensor<B>,
-        post_norm: Option<&[f32]>,
-        eps: f32,
-    ) -> FloatTensor<B> {
-        let shape = hidden.shape();
-        let mut hidden = B::into_floats(hidden);
-        B::with_floats(delta, |delta| match post_norm {
-            Some(weight) => elementwise::residual_add_norm(Isa::current(), &mut hidden, delta, weight, eps),
-            None => elementwise::residual_add(Isa::current(), &mut hidden, delta),
-        });
-        B::from_floats(hidden, shape)
-    }
-
-    pub(super) fn head_norm_rope<B: CpuBackend>(
-        heads: FloatTensor<B>,
-        weight: &[f32],
-        eps: f32,
-        table: &RopeTable,
-        positions: &[u32],
-    ) -> FloatTensor<B> {
-        let shape = heads.shape();
-        let mut heads = B::into_floats(heads);
-        rope::head_norm_rope(Isa::current(), &mut heads, weight.len(), weight, eps, table, positions);
-        B::from_floats(heads, shape)
-    }
-
-    pub(super) fn attention<B: CpuBackend>(
-        query: &FloatTensor<B>,
-        key: &FloatTensor<B>,
-        value: &FloatTensor<B>,
-        shape: &AttentionShape,
-        offsets: &[usize],
-    ) -> FloatTensor<B> {
-        let mut out = vec![0.0; query.shape().num_elements()];
-        B::with_floats(query, |q| {
-            B::with_floats(key, |k| {
-                B::with_floats(value, |v| attention::attention(Isa::current(), q, k, v, shape, offsets, &mut out));
-            });
-        });
-        B::from_floats(out, query.shape())
-    }
-
-    pub(super) fn gated_activation<B: CpuBackend>(
-        gate: FloatTensor<B>,
-        up: &FloatTensor<B>,
-        activation: Activation,
-    ) -> FloatTensor<B> {
-        let shape = gate.shape();
-        let mut gate = B::into_floats(gate);
-        B::with_floats(up, |up| elementwise::gated_activation(Isa::current(), activation, &mut gate, up));
-        B::from_floats(gate, shape)
-    }
-
-    pub(super) fn pool<B: CpuBackend>(hidden: &FloatTensor<B>, offsets: &[usize], pooling: Pooling) -> FloatTensor<B> {
-        let (_, features) = matrix_shape::<B>(hidden);
-        let texts = offsets.len().saturating_sub(1);
-        let mut out = vec![0.0; texts * features];
-        B::with_floats(hidden, |hidden| pooling::pool(Isa::current(), hidden, offsets, pooling, &mut out));
-        B::from_floats(out, Shape::from([texts, features]))
-    }
 }
 
 /// The same implementation for each backend; what differs is in [`crate::backend`].
@@ -400,13 +268,13 @@ macro_rules! implement {
                 rms_norm_eps: f32,
                 product: TernaryProduct,
             ) -> Vec<FloatTensor<Self>> {
-                body::ternary_linear::<Self>(&input, layers, rms_norm_eps, product)
+                body::ternary_linear::<Self>(input, layers, rms_norm_eps, product)
             }
             fn dense_linear(input: FloatTensor<Self>, weights: &[DenseMatrix<'_>]) -> Vec<FloatTensor<Self>> {
-                body::dense_linear::<Self>(&input, weights)
+                body::dense_linear::<Self>(input, weights)
             }
             fn rms_norm(input: FloatTensor<Self>, weight: &[f32], eps: f32) -> FloatTensor<Self> {
-                body::rms_norm::<Self>(&input, weight, eps)
+                body::rms_norm::<Self>(input, weight, eps)
             }
             fn residual_add(
                 hidden: FloatTensor<Self>,
@@ -414,7 +282,7 @@ macro_rules! implement {
                 post_norm: Option<&[f32]>,
                 eps: f32,
             ) -> FloatTensor<Self> {
-                body::residual_add::<Self>(hidden, &delta, post_norm, eps)
+                body::residual_add::<Self>(hidden, delta, post_norm, eps)
             }
             fn head_norm_rope(
                 heads: FloatTensor<Self>,
@@ -431,18 +299,22 @@ macro_rules! implement {
                 value: FloatTensor<Self>,
                 shape: &AttentionShape,
                 offsets: &[usize],
+                queries: Option<&[Range<usize>]>,
             ) -> FloatTensor<Self> {
-                body::attention::<Self>(&query, &key, &value, shape, offsets)
+                body::attention::<Self>(query, key, value, shape, offsets, queries)
+            }
+            fn select_rows(input: FloatTensor<Self>, rows: &[usize]) -> FloatTensor<Self> {
+                body::select_rows::<Self>(input, rows)
             }
             fn gated_activation(
                 gate: FloatTensor<Self>,
                 up: FloatTensor<Self>,
                 activation: Activation,
             ) -> FloatTensor<Self> {
-                body::gated_activation::<Self>(gate, &up, activation)
+                body::gated_activation::<Self>(gate, up, activation)
             }
             fn pool(hidden: FloatTensor<Self>, offsets: &[usize], pooling: Pooling) -> FloatTensor<Self> {
-                body::pool::<Self>(&hidden, offsets, pooling)
+                body::pool::<Self>(hidden, offsets, pooling)
             }
         }
     };

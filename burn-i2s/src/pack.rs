@@ -7,6 +7,7 @@
 use crate::error::PackError;
 use crate::layout::{self, BLOCK, BLOCK_BYTES, INVALID_CODE, TAIL_BYTES, ZERO_CODE};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The smallest scale a tensor can have; a tensor of zeros has it.
 pub const MIN_SCALE: f32 = 1e-5;
@@ -103,10 +104,78 @@ pub fn ternarize_and_pack(values: &[f32]) -> Result<Vec<u8>, PackError> {
 /// When a value or the scale is not finite, or `values.len()` is not `rows * cols`.
 pub fn ternarize_and_pack_rows(values: &[f32], rows: usize, cols: usize) -> Result<Vec<u8>, PackError> {
     check_values(values.len(), rows, cols)?;
-    all_finite(values)?;
-    let scale = absmean_scale(values);
+    ternarize_and_pack_decoded(rows, cols, |row, out| out.copy_from_slice(&values[row * cols..][..cols]))
+}
+
+/// [`ternarize_and_pack_rows`] of a tensor that exists in another form: `decode(row, out)` writes one of its rows. Rows
+/// are decoded twice, for the scale and for the codes, so that no more than a few are ever held as f32.
+///
+/// # Errors
+/// When a value or the scale is not finite, or the size of the result overflows.
+pub fn ternarize_and_pack_decoded(
+    rows: usize,
+    cols: usize,
+    decode: impl Fn(usize, &mut [f32]) + Sync,
+) -> Result<Vec<u8>, PackError> {
+    let too_large = PackError::Length { rows, cols, unit: "bytes", expected: None, found: 0 };
+    let (Some(count), Some(len)) = (rows.checked_mul(cols), layout::padded_byte_len(rows, cols)) else {
+        return Err(too_large);
+    };
+    let sum = if count == 0 { 0.0 } else { sum_of_decoded(0..count, cols, &decode) };
+    if !sum.is_finite() {
+        first_not_finite(rows, cols, &decode)?;
+    }
+    // Not `max` on a sum that overflowed: it is refused here.
+    let scale = if count == 0 { MIN_SCALE } else { (sum / count as f32).max(MIN_SCALE) };
     let inverse = inverse_of(scale)?;
-    pack_padded(values, rows, cols, scale, 0.0, |block, packed| ternarize_block(block, inverse, packed))
+    let mut bytes = vec![0; len];
+    let packed = bytes[..len - TAIL_BYTES].as_chunks_mut::<BLOCK_BYTES>().0;
+    let stride = layout::blocks_per_row(cols).max(1);
+    let rows_per_task = (BLOCKS_PER_TASK / stride).max(1);
+    packed.par_chunks_mut(rows_per_task * stride).enumerate().for_each(|(task, packed)| {
+        // What a row leaves of its last block is zero, the weight of no effect.
+        let mut values = vec![0.0; stride * BLOCK];
+        for (row, packed) in packed.chunks_exact_mut(stride).enumerate() {
+            decode(task * rows_per_task + row, &mut values[..cols]);
+            for (block, packed) in values.as_chunks::<BLOCK>().0.iter().zip(packed) {
+                ternarize_block(block, inverse, packed);
+            }
+        }
+    });
+    bytes[len - TAIL_BYTES..].copy_from_slice(&layout::tail(scale));
+    Ok(bytes)
+}
+
+/// [`sum_of_magnitudes`] of the flat values in `range`, with the same splits.
+fn sum_of_decoded(range: Range<usize>, cols: usize, decode: &(impl Fn(usize, &mut [f32]) + Sync)) -> f32 {
+    if range.len() > SUM_ON_ONE_THREAD {
+        let half = range.len() / 2;
+        let middle = range.start + half - half % 8;
+        let (low, high) = rayon::join(
+            || sum_of_decoded(range.start..middle, cols, decode),
+            || sum_of_decoded(middle..range.end, cols, decode),
+        );
+        return low + high;
+    }
+    let (first, last) = (range.start / cols, (range.end - 1) / cols);
+    let mut values = vec![0.0; (last + 1 - first) * cols];
+    for (row, values) in (first..=last).zip(values.chunks_exact_mut(cols)) {
+        decode(row, values);
+    }
+    let offset = range.start - first * cols;
+    sum_of_magnitudes(&values[offset..][..range.len()])
+}
+
+/// The error of the first value that is not finite, if there is one.
+fn first_not_finite(rows: usize, cols: usize, decode: &impl Fn(usize, &mut [f32])) -> Result<(), PackError> {
+    let mut values = vec![0.0; cols];
+    for row in 0..rows {
+        decode(row, &mut values);
+        if let Some(col) = values.iter().position(|value| !value.is_finite()) {
+            return Err(PackError::NotFinite { index: row * cols + col, found: values[col] });
+        }
+    }
+    Ok(())
 }
 
 /// Packs ternary weights in flat order, tail included: the tensor's bytes in a file.

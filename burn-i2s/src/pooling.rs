@@ -62,7 +62,8 @@ pub fn pool(isa: Isa, hidden: &[f32], offsets: &[usize], pooling: Pooling, out: 
     }
 }
 
-/// Scales `row` to length 1: `x / sqrt(sum of squares)`. A row of zeros stays as it is.
+/// Scales `row` to length 1: `x / sqrt(sum of squares)`. A row of zeros, or one that holds a NaN or an infinity, stays
+/// as it is.
 pub fn l2_normalize(isa: Isa, row: &mut [f32]) {
     normalize(isa, row);
 }
@@ -83,12 +84,23 @@ fn mean_body(tokens: &[f32], out: &mut [f32]) {
     }
 }
 
+/// Sums of squares outside these bounds have lost values, or may have, to overflow or underflow.
+const TRUSTED_SUMS: std::ops::RangeInclusive<f32> = 1e-30..=1e30;
+
 #[inline(always)]
 fn normalize_body(row: &mut [f32]) {
-    let length = sum_of_squares(row).sqrt();
-    if length == 0.0 {
-        return;
+    let mut sum = sum_of_squares(row);
+    if !TRUSTED_SUMS.contains(&sum) {
+        let largest = row.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7FFF_FFFF));
+        if largest == 0 || largest >= f32::INFINITY.to_bits() {
+            return;
+        }
+        // By the power of two that brings the largest value near 1, which is exact for all values that count.
+        let factor = f32::from_bits((254 - (largest >> 23)).max(1) << 23);
+        row.iter_mut().for_each(|x| *x *= factor);
+        sum = sum_of_squares(row);
     }
+    let length = sum.sqrt();
     for x in row.iter_mut() {
         *x /= length;
     }

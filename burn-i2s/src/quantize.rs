@@ -8,9 +8,10 @@ use rayon::prelude::*;
 use crate::gemm::Activations;
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::{inverse_rms, larger, smaller};
+use crate::lanes::{larger, smaller};
 use crate::layout::BLOCK;
 use crate::math::ROUND;
+use crate::rms::{TOGETHER, inverse_rms_together};
 use crate::threads::units_per_job;
 
 /// Quantized rows, ready for a ternary product. The buffers keep their capacity when reused.
@@ -107,42 +108,52 @@ struct Rows<'a> {
     sums: &'a mut [i32],
 }
 
-#[inline(always)]
-fn run_body(job: Job<'_>) {
+fn run(isa: Isa, job: Job<'_>) {
     let Job { x, cols, norms, eps, mut outs } = job;
     let stride = cols.next_multiple_of(BLOCK);
     let normed = norms.iter().any(Option::is_some);
-    for (row, x) in x.chunks_exact(cols).enumerate() {
-        let factor = if normed { inverse_rms(x, eps) } else { 1.0 };
-        for (norm, out) in norms.iter().zip(&mut outs) {
-            let (codes, padding) = out.codes[row * stride..][..stride].split_at_mut(cols);
-            padding.fill(0);
-            // Two instances instead of a factor and weight of 1: `x * 1 * 1` would be the same bits, at twice the loads.
-            let (scale, sum) = match norm {
-                Some(weight) => {
-                    let max = max_abs(x, weight, |x, w| x * factor * w);
-                    quantize(x, weight, codes, max, |x, w| x * factor * w)
-                }
-                None => {
-                    let max = max_abs(x, x, |x, _| x);
-                    quantize(x, x, codes, max, |x, _| x)
-                }
-            };
-            out.scales[row] = scale;
-            out.sums[row] = sum;
+    for (group, x) in x.chunks(TOGETHER * cols).enumerate() {
+        let factors = if normed { inverse_rms_together(isa, x, cols, eps) } else { [1.0; TOGETHER] };
+        for (i, (x, factor)) in x.chunks_exact(cols).zip(factors).enumerate() {
+            let row = group * TOGETHER + i;
+            for (norm, out) in norms.iter().zip(&mut outs) {
+                let (codes, padding) = out.codes[row * stride..][..stride].split_at_mut(cols);
+                padding.fill(0);
+                (out.scales[row], out.sums[row]) = match norm {
+                    Some(weight) => quantize_normed(isa, x, factor, weight, codes),
+                    None => quantize_plain(isa, x, codes),
+                };
+            }
         }
     }
 }
 
-/// The largest magnitude, as bits: the order of the magnitudes' bits is that of the magnitudes, with infinity and then
-/// NaN above all numbers, and integer maxima do not depend on order.
 #[inline(always)]
-fn max_abs(x: &[f32], w: &[f32], normed: impl Fn(f32, f32) -> f32) -> u32 {
-    x.iter().zip(w).fold(0, |max, (&x, &w)| max.max(normed(x, w).to_bits() & 0x7FFF_FFFF))
+fn quantize_normed_body(x: &[f32], factor: f32, weight: &[f32], codes: &mut [i8]) -> (f32, i32) {
+    quantize_row(x, weight, codes, |x, w| x * factor * w)
 }
 
 #[inline(always)]
-fn quantize(x: &[f32], w: &[f32], codes: &mut [i8], max: u32, normed: impl Fn(f32, f32) -> f32) -> (f32, i32) {
+fn quantize_plain_body(x: &[f32], codes: &mut [i8]) -> (f32, i32) {
+    quantize_row(x, x, codes, |x, _| x)
+}
+
+multiversion!(
+    fn quantize_normed(x: &[f32], factor: f32, weight: &[f32], codes: &mut [i8]) -> (f32, i32) = quantize_normed_body
+);
+multiversion!(fn quantize_plain(x: &[f32], codes: &mut [i8]) -> (f32, i32) = quantize_plain_body);
+
+/// The largest magnitude, as bits: the order of the magnitudes' bits is that of the magnitudes, with infinity and then
+/// NaN above all numbers, and integer maxima do not depend on order.
+#[inline(always)]
+fn max_abs(x: &[f32], w: &[f32], normed: &impl Fn(f32, f32) -> f32) -> u32 {
+    x.iter().zip(w).fold(0, |max, (&x, &w)| max.max(normed(x, w).to_bits() & 0x7FFF_FFFF))
+}
+
+/// Scale and sum of a row, and its codes.
+#[inline(always)]
+fn quantize_row(x: &[f32], w: &[f32], codes: &mut [i8], normed: impl Fn(f32, f32) -> f32) -> (f32, i32) {
+    let max = max_abs(x, w, &normed);
     if max >= f32::INFINITY.to_bits() {
         codes.fill(0);
         return (f32::NAN, 0);
@@ -159,5 +170,3 @@ fn quantize(x: &[f32], w: &[f32], codes: &mut [i8], max: u32, normed: impl Fn(f3
     }
     (scale, sum)
 }
-
-multiversion!(fn run(job: Job<'_>) = run_body);

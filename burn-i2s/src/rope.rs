@@ -34,7 +34,8 @@ impl RopeTable {
         table
     }
 
-    /// Makes the table cover at least `positions` positions.
+    /// Makes the table cover at least `positions` positions. Whoever lets a file or a request choose that number bounds
+    /// it first.
     pub fn extend_to(&mut self, positions: usize) {
         let have = self.positions();
         if positions <= have {

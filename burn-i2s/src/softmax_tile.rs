@@ -10,6 +10,11 @@ use crate::math::exp;
 /// Keys per block.
 pub(crate) const BLOCK: usize = 64;
 
+/// Dimensions whose products are summed in one chain; the chains' sums are then added in order. One chain over a whole
+/// head rounds each step to the size of the growing score, and an exponential turns that into the largest rounding
+/// error of a layer; short chains halve it.
+const CHAIN: usize = 16;
+
 /// Below every score. Finite, so that a row that has seen no key yet is rescaled by `exp(0) = 1`, never by a NaN.
 const LOWEST: f32 = f32::MIN;
 
@@ -75,7 +80,8 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// Runs `body` over the columns of a range, `N` (at most 4) at a time and the rest in one piece.
+/// Runs `body` over the columns of a range, `N` (at most 4) at a time and the rest in one piece. (A closure could not take
+/// their number as a constant.)
 macro_rules! for_columns {
     ($n:ident, $range:expr, |$columns:ident, $column:ident| $body:block) => {{
         let range: Range<usize> = $range;
@@ -114,14 +120,18 @@ pub(crate) fn packed_len(keys: usize, dim: usize) -> usize {
 /// Runs the tile over `blocks` of one head's keys and values of a text of `length` tokens, `packed` block after block,
 /// and divides its outputs by their sums. The number of rows must be a multiple of 6.
 pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize, blocks: Range<usize>) {
+    let first = blocks.start;
     for block in blocks {
         let base = block * BLOCK;
         let count = BLOCK.min(length - base);
         let packed = &packed[block * packed_len(BLOCK, t.dim)..][..packed_len(count, t.dim)];
         let (keys, values) = packed.split_at(t.dim * count.next_multiple_of(LANES));
-        // Three functions, not one: each needs the registers for itself.
+        // Separate functions, not one: each needs the registers for itself.
         score(isa, t, keys, base);
         exponentiate(isa, t, base);
+        if block > first {
+            rescale(isa, t);
+        }
         weigh(isa, t, values, base);
     }
     finish(isa, t);
@@ -154,9 +164,21 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     let panel = Panel { groups, stride: groups.len() / t.dim };
     let scores = &mut t.scores.as_chunks_mut::<BLOCK>().0[first..first + M];
     for_columns!(N, seen.start / LANES..seen.end.div_ceil(LANES), |COLUMNS, column| {
-        let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
-        for i in 0..M {
-            scores[i][column * LANES..][..COLUMNS * LANES].copy_from_slice(sums[i].as_flattened());
+        for start in (0..t.dim).step_by(CHAIN) {
+            let end = t.dim.min(start + CHAIN);
+            let left: [&[f32]; M] = std::array::from_fn(|i| &left[i][start..end]);
+            let panel = Panel { groups: &panel.groups[start * panel.stride..end * panel.stride], stride: panel.stride };
+            let sums = tile::<M, COLUMNS>([[[0.0; LANES]; COLUMNS]; M], &left, panel, column);
+            for i in 0..M {
+                let scores = &mut scores[i][column * LANES..][..COLUMNS * LANES];
+                if start == 0 {
+                    scores.copy_from_slice(sums[i].as_flattened());
+                } else {
+                    for (score, sum) in scores.iter_mut().zip(sums[i].as_flattened()) {
+                        *score += sum;
+                    }
+                }
+            }
         }
     });
 }
@@ -190,7 +212,7 @@ fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, group: usize) {
     }
 }
 
-/// Turns scores into exponentials, zero where masked, and adds them to the sums; rescales sums and outputs.
+/// Turns scores into exponentials, zero where masked, and adds them to the rescaled sums.
 #[inline(always)]
 fn exponentiate_body(t: &mut Tile<'_>, base: usize) {
     for row in 0..t.visible.len() {
@@ -234,11 +256,18 @@ fn exponentiate_row(t: &mut Tile<'_>, row: usize, base: usize) {
         }
     }
     *sums = running;
-    let padded = t.outputs.len() / t.visible.len();
-    for x in &mut t.outputs[row * padded..][..padded] {
-        // Adding zero turns -0 into +0, which a masked key's +-0 leaves alone: so the result does not depend on how many
-        // masked keys the rows processed together make this row pass.
-        *x = *x * rescale + 0.0;
+}
+
+/// Rescales the outputs of earlier blocks.
+#[inline(always)]
+fn rescale_body(t: &mut Tile<'_>) {
+    let padded = t.dim.next_multiple_of(LANES);
+    for (outputs, &rescale) in t.outputs.chunks_exact_mut(padded).zip(t.rescale.iter()) {
+        for x in outputs {
+            // Adding zero turns -0 into +0, which a masked key's +-0 leaves alone: so the result does not depend on how
+            // many masked keys the rows processed together make this row pass.
+            *x = *x * rescale + 0.0;
+        }
     }
 }
 
@@ -282,7 +311,7 @@ fn finish_body(t: &mut Tile<'_>) {
         let sum = tree_sum(*sums);
         let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
         for x in outputs {
-            // See `exponentiate_row` for the zero.
+            // See `rescale_body` for the zero.
             *x = *x * inverse + 0.0;
         }
     }
@@ -307,6 +336,7 @@ multiversion!(
     }
 );
 multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
+multiversion!(fn rescale(tile: &mut Tile<'_>) = rescale_body);
 multiversion!(
     fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize) {
         avx512: weigh_body::<6, 4>,

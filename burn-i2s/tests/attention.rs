@@ -2,7 +2,7 @@
 
 mod common;
 
-use burn_i2s::attention::{AttentionShape, attention};
+use burn_i2s::attention::{AttentionShape, attention, attention_of};
 use burn_i2s::isa::Isa;
 use common::{bits, in_pool, values};
 
@@ -150,6 +150,46 @@ fn a_text_alone_has_the_bits_it_has_among_neighbours_with_any_number_of_threads(
 }
 
 #[test]
+fn some_tokens_alone_have_the_bits_they_have_among_all() {
+    for case in cases() {
+        let all = case.run(Isa::best());
+        let width = case.shape.num_heads * case.shape.head_dim;
+        let lengths: Vec<usize> = case.offsets.windows(2).map(|text| text[1] - text[0]).collect();
+        // The last, the first, some in the middle, none.
+        let choices: [fn(usize) -> std::ops::Range<usize>; 4] = [
+            |length| length.saturating_sub(1)..length,
+            |length| 0..length.min(1),
+            |length| length / 3..length,
+            |_| 0..0,
+        ];
+        for queries in choices.map(|choice| lengths.iter().map(|&length| choice(length)).collect::<Vec<_>>()) {
+            let rows = |values: &[f32]| -> Vec<f32> {
+                let texts = case.offsets.iter().zip(&queries);
+                texts
+                    .flat_map(|(start, range)| &values[(start + range.start) * width..(start + range.end) * width])
+                    .copied()
+                    .collect()
+            };
+            let q = rows(&case.q);
+            for &isa in Isa::available() {
+                let mut out = vec![f32::NAN; q.len()];
+                attention_of(isa, &q, &case.k, &case.v, &case.shape, &case.offsets, &queries, &mut out);
+                assert!(bits(&out) == bits(&rows(&all)), "{isa} {:?} {:?} {queries:?}", case.shape, case.offsets);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "queries beyond their text")]
+fn a_query_beyond_its_text_is_refused() {
+    let case = Case::new((2, 1), 16, (true, None), &[3, 2]);
+    let mut out = vec![0.0; 2 * 32];
+    let queries = [0..0, 1..3];
+    attention_of(Isa::best(), &case.q[..64], &case.k, &case.v, &case.shape, &case.offsets, &queries, &mut out);
+}
+
+#[test]
 fn large_work_is_split_and_still_the_same() {
     let case = Case::new((4, 1), 64, (true, None), &[700, 20, 300]);
     let one = in_pool(1, || case.run(Isa::best()));
@@ -186,6 +226,20 @@ fn huge_scores_and_zero_values_stay_finite() {
     assert!(bits(&out) == bits(&case.run(Isa::Scalar)));
     case.v.iter_mut().for_each(|x| *x = -0.0);
     assert!(case.run(Isa::best()).iter().all(|x| x.to_bits() == 0), "a zero has no sign");
+}
+
+#[test]
+fn blocks_outside_every_window_are_not_touched() {
+    // What is skipped costs nothing and cannot spread: not even a NaN.
+    for (causal, bad, finite) in [(true, 0..64, 160..400), (false, 0..64, 160..400), (false, 336..400, 0..240)] {
+        let mut case = Case::new((2, 1), 16, (causal, Some(64)), &[400]);
+        let expected = case.run(Isa::best());
+        case.k[bad.start * 16..bad.end * 16].fill(f32::NAN);
+        case.v[bad.start * 16..bad.end * 16].fill(f32::NAN);
+        let out = case.run(Isa::best());
+        let range = finite.start * 32..finite.end * 32;
+        assert!(bits(&out[range.clone()]) == bits(&expected[range]), "causal {causal}, NaN at {bad:?}");
+    }
 }
 
 #[test]

@@ -261,3 +261,19 @@ fn l2_normalization_follows_the_definition_on_every_level() {
         }
     }
 }
+
+#[test]
+fn sums_that_overflow_or_vanish_do_not_make_plausible_rows() {
+    for &isa in Isa::available() {
+        // A norm whose sum of squares overflows is not a row of zeros.
+        let mut out = vec![0.0; 64];
+        rms_norm(isa, &[1e30; 64], &[1.0; 64], 1e-6, &mut out);
+        assert!(out.iter().all(|value| value.is_nan()), "{isa}: {out:?}");
+        // Unit length is unit length at either end of the range.
+        for size in [1e38, 3e-39, 1e-20, 1.0] {
+            let mut row = vec![size; 100];
+            l2_normalize(isa, &mut row);
+            assert!(row.iter().all(|value| (value - 0.1).abs() < 1e-6), "{isa}: {size:e} becomes {}", row[0]);
+        }
+    }
+}

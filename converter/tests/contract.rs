@@ -143,3 +143,26 @@ fn check_tensors(file: &GgufFile<impl AsRef<[u8]>>, contract: &[Value], label: &
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[test]
+fn the_demo_model_is_what_this_converter_makes_of_its_checkpoint() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = tempfile::tempdir().unwrap();
+    let outfile = folder.path().join("demo.gguf");
+    let mut options =
+        converter::ConvertOptions::new(root.join("testdata/checkpoints/qwen3-bitnet"), converter::Outtype::I2S);
+    options.outfile = Some(outfile.clone());
+    converter::convert(&options, &mut ()).unwrap();
+    let made = GgufFile::read(&outfile).unwrap();
+    let demo = GgufFile::read(root.join("bitnet-embed/assets/demo.gguf")).unwrap();
+    assert_eq!(made.tensors().len(), demo.tensors().len());
+    for tensor in demo.tensors() {
+        let other = made.tensor(tensor.name()).unwrap();
+        assert_eq!(made.data(other).unwrap(), demo.data(tensor).unwrap(), "{}", tensor.name());
+    }
+    // The metadata differ in the name of the folder alone.
+    let keys: Vec<&str> = demo.metadata().keys().filter(|key| *key != "general.name").collect();
+    for key in keys {
+        assert_eq!(format!("{:?}", made.metadata().value(key)), format!("{:?}", demo.metadata().value(key)), "{key}");
+    }
+}

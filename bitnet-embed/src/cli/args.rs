@@ -66,7 +66,7 @@ pub(crate) struct EmbedArguments {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Threads; as many as this process may use by default.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), allow_negative_numbers = true)]
     pub(crate) threads: Option<u16>,
     /// How a text's token states become one vector; what the file says by default.
     #[arg(long, value_enum)]
@@ -113,6 +113,9 @@ pub(crate) struct TokenizeArguments {
 pub(crate) struct InfoArguments {
     /// The GGUF file.
     pub(crate) file: PathBuf,
+    /// Show this instruction-set level as the one in use.
+    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    pub(crate) isa: Option<Isa>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -1,26 +1,24 @@
 //! `bitnet-embed embed`.
 
 use super::args::{BackendArgument, EmbedArguments, OutputFormat};
-use super::{CliError, DEMO_MODEL, format, note_assumed, note_demo};
+use super::{CliError, DEMO_MODEL, format, note, note_demo, say};
 use bitnet_embed::embedder::{BackendKind, Embedder, EmbedderBuilder};
 use bitnet_embed::output::Normalization;
-use std::io::{self, BufWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 pub(crate) fn run(arguments: &EmbedArguments) -> Result<(), CliError> {
     let texts = texts(arguments)?;
     if arguments.n_gpu_layers.is_some() {
-        eprintln!("note: -ngl is ignored; this program computes on the CPU alone");
+        say("note: -ngl is ignored; this program computes on the CPU alone");
     }
     let embedder = open(arguments)?;
-    note_assumed(embedder.config());
+    note(embedder.notes());
     let (vectors, report) = embedder.embed_with_report(&texts)?;
     if let Some(first) = report.truncated.first() {
-        eprintln!(
-            "note: {} text(s) cut to the token limit, the first is number {}; their special tokens are kept",
-            report.truncated.len(),
-            first
-        );
+        let cut = report.truncated.len();
+        say(&format!("note: {cut} text(s) cut to the token limit, the first is text {first}; special tokens are kept"));
     }
     let mut stdout = BufWriter::new(io::stdout().lock());
     let integers = arguments.embd_normalize == 0;
@@ -40,9 +38,6 @@ fn open(arguments: &EmbedArguments) -> Result<Embedder, CliError> {
         Embedder::builder().overrides(arguments.model.overrides()?).mmap(!arguments.no_mmap);
     if let Some(normalization) = Normalization::from_number(arguments.embd_normalize) {
         builder = builder.normalization(normalization);
-    }
-    if let Some(threads) = arguments.threads {
-        builder = builder.threads(threads.into());
     }
     if let Some(pooling) = arguments.pooling {
         builder = builder.pooling(pooling.into());
@@ -75,25 +70,43 @@ fn open(arguments: &EmbedArguments) -> Result<Embedder, CliError> {
 fn texts(arguments: &EmbedArguments) -> Result<Vec<String>, CliError> {
     let mut texts = arguments.prompt.clone();
     if let Some(path) = &arguments.file {
+        let before = texts.len();
         let input = |source| CliError::Input { path: path.clone(), source };
-        let mut bytes = Vec::new();
         if path == Path::new("-") {
-            io::stdin().lock().read_to_end(&mut bytes).map_err(input)?;
+            read_lines(io::stdin().lock(), path, &mut texts)?;
         } else {
-            bytes = std::fs::read(path).map_err(input)?;
+            read_lines(BufReader::new(File::open(path).map_err(input)?), path, &mut texts)?;
         }
-        let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-        if !body.is_empty() || !bytes.is_empty() {
-            for (index, line) in body.split(|&byte| byte == b'\n').enumerate() {
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
-                let text = std::str::from_utf8(line);
-                let text = text.map_err(|_| CliError::NotText { path: path.clone(), line: index + 1 })?;
-                texts.push(text.to_owned());
-            }
+        if texts.len() == before {
+            return Err(CliError::NoText { path: path.clone() });
         }
     }
     if texts.is_empty() {
         return Err(CliError::Usage("nothing to embed: give a text with -p, or a file of texts with -f".into()));
     }
     Ok(texts)
+}
+
+/// The longest line of a file of texts. A model's context is a small part of it; a file without line breaks that never
+/// ends must end somewhere.
+const MAX_LINE: u64 = 64 << 20;
+
+/// Adds each line, without its line break, to the texts.
+fn read_lines(mut reader: impl BufRead, path: &Path, texts: &mut Vec<String>) -> Result<(), CliError> {
+    for line in 1.. {
+        let mut bytes = Vec::new();
+        let read = reader.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut bytes);
+        let read = read.map_err(|source| CliError::Input { path: path.into(), source })?;
+        if read == 0 {
+            break;
+        }
+        if read as u64 > MAX_LINE {
+            return Err(CliError::LongLine { path: path.into(), line, limit: MAX_LINE });
+        }
+        let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let text = std::str::from_utf8(text).map_err(|_| CliError::NotText { path: path.into(), line })?;
+        texts.push(text.to_owned());
+    }
+    Ok(())
 }

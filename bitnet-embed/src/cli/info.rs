@@ -1,7 +1,7 @@
 //! `bitnet-embed info`.
 
 use super::args::InfoArguments;
-use super::{CliError, note_assumed};
+use super::{CliError, note};
 use bitnet_embed::config::ModelConfig;
 use bitnet_embed::gguf::{GgufFile, MappedFile};
 use bitnet_embed::model::ModelPlan;
@@ -16,33 +16,31 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), CliError> {
     writeln!(out, "{}", file.describe())?;
     let config = ModelConfig::from_gguf(file.metadata());
     match config {
-        Ok(config) => {
-            note_assumed(&config);
-            match ModelPlan::new(&file, config) {
-                Ok(plan) => {
-                    let layers = if plan.is_ternary() { "BitNet (ternary weights, int8 activations)" } else { "plain" };
-                    let config = &plan.config;
-                    writeln!(
-                        out,
-                        "model: {} with {layers} linear layers, {} layers of {} (feed-forward {}), {} heads and {} \
+        Ok(config) => match ModelPlan::new(&file, config) {
+            Ok(plan) => {
+                note(&plan.notes());
+                let layers = if plan.is_ternary() { "BitNet (ternary weights, int8 activations)" } else { "plain" };
+                let config = &plan.config;
+                writeln!(
+                    out,
+                    "model: {} with {layers} linear layers, {} layers of {} (feed-forward {}), {} heads and {} \
                          key-value heads of {}, {:?} pooling",
-                        config.architecture,
-                        config.num_layers,
-                        config.hidden_size,
-                        config.intermediate_size,
-                        config.num_heads,
-                        config.num_kv_heads,
-                        config.head_dim,
-                        config.pooling
-                    )?;
-                }
-                Err(error) => writeln!(out, "model: `embed` would refuse this file: {error}")?,
+                    config.architecture,
+                    config.num_layers,
+                    config.hidden_size,
+                    config.intermediate_size,
+                    config.num_heads,
+                    config.num_kv_heads,
+                    config.head_dim,
+                    config.pooling
+                )?;
             }
-        }
+            Err(error) => writeln!(out, "model: `embed` would refuse this file: {error}")?,
+        },
         Err(error) => writeln!(out, "model: `embed` would refuse this file: {error}")?,
     }
     let levels: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
-    writeln!(out, "cpu: has {}; uses {}", levels.join(", "), Isa::best())?;
+    writeln!(out, "cpu: has {}; uses {}", levels.join(", "), arguments.isa.unwrap_or_else(Isa::best))?;
     out.flush()?;
     Ok(())
 }

@@ -103,6 +103,16 @@ pub enum ConfigError {
         path: String,
     },
     /// An override that is not `KEY=TYPE:VALUE`.
+    #[error(
+        "nothing is read from the key {key:?} that an override states; a {architecture} model has {architecture}.* keys"
+    )]
+    OverrideUnread {
+        /// The key.
+        key: String,
+        /// The model's architecture.
+        architecture: super::Architecture,
+    },
+    /// An override that is not `KEY=TYPE:VALUE`.
     #[error("the override {text:?} is not KEY=TYPE:VALUE")]
     OverrideForm {
         /// The override.

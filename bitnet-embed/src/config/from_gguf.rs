@@ -131,6 +131,10 @@ impl Reader<'_> {
         }
     }
 
+    fn states_attention(&self) -> bool {
+        self.metadata.value(&self.key(keys::ATTENTION_SCALE)).is_some()
+    }
+
     /// Whether attention is causal, and the factor on its scores.
     fn attention(&mut self, head_dim: usize) -> Result<(bool, f32), ConfigError> {
         let causal = self.metadata.bool(&self.key(keys::CAUSAL))?;
@@ -139,6 +143,9 @@ impl Reader<'_> {
         Ok(match self.architecture {
             // Every Qwen3 is causal and scales like this: nothing is assumed.
             Architecture::Qwen3 => (causal.unwrap_or(true), scale.unwrap_or(default)),
+            // A file that states the scale is one whose converter states everything about attention, and what it leaves
+            // out is meant so; one without it may have lost the rest as well.
+            Architecture::Gemma3 if self.states_attention() => (causal.unwrap_or(true), scale.unwrap_or(default)),
             Architecture::Gemma3 => {
                 (self.or_assume(keys::CAUSAL, causal, true), self.or_assume(keys::ATTENTION_SCALE, scale, default))
             }
@@ -162,7 +169,9 @@ impl Reader<'_> {
             if pattern.is_some_and(|pattern| pattern.contains(&true)) {
                 return Err(ConfigError::Missing { key: self.key(keys::SLIDING_WINDOW) });
             }
-            self.assume(keys::SLIDING_WINDOW, "none, every layer is full");
+            if !self.states_attention() {
+                self.assume(keys::SLIDING_WINDOW, "none, every layer is full");
+            }
             return Ok(vec![full; num_layers]);
         };
         let pattern = pattern.unwrap_or_else(|| {

@@ -9,7 +9,10 @@ use super::{
     Architecture, ConfigError, LayerAttention, MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, ModelConfig,
     Pooling, check_heads, effective_window, inverse_sqrt,
 };
+use crate::file::read_regular;
 
+/// The longest configuration file read; a real one has some kilobytes.
+const MAX_JSON_BYTES: u64 = 16 << 20;
 const MODEL_TYPE: &str = "model_type";
 const SLIDING: &str = "sliding_attention";
 const FULL: &str = "full_attention";
@@ -77,9 +80,9 @@ impl ModelConfig {
     }
 }
 
-/// Parses a JSON file.
+/// Parses a JSON file of at most [`MAX_JSON_BYTES`].
 pub(super) fn read_json(path: &Path) -> Result<Value, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Io { path: path.into(), source })?;
+    let bytes = read_regular(path, MAX_JSON_BYTES).map_err(|source| ConfigError::Io { path: path.into(), source })?;
     serde_json::from_slice(&bytes).map_err(|source| ConfigError::Json { path: path.into(), source })
 }
 

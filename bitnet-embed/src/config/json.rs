@@ -83,7 +83,7 @@ pub(super) fn wrong_type(key: String, expected: &'static str, found: &Value) -> 
 }
 
 /// A value for a message: as JSON, cut when long.
-pub(super) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let text = value.to_string();
     if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain("...".chars()).collect() }

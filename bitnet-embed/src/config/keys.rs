@@ -56,6 +56,38 @@ pub(super) const MUST_BE: [(&str, f32); 5] = [
     ("expert_count", 0.0),
 ];
 
+/// The architecture's own keys that a model's configuration is read from.
+const READ: [&str; 19] = [
+    BLOCK_COUNT,
+    CONTEXT_LENGTH,
+    EMBEDDING_LENGTH,
+    FEED_FORWARD_LENGTH,
+    HEAD_COUNT,
+    HEAD_COUNT_KV,
+    VOCAB_SIZE,
+    ROPE_DIMENSION_COUNT,
+    KEY_LENGTH,
+    VALUE_LENGTH,
+    ROPE_FREQ_BASE,
+    ROPE_FREQ_BASE_SWA,
+    RMS_EPSILON,
+    ATTENTION_SCALE,
+    CAUSAL,
+    SLIDING_WINDOW,
+    SLIDING_WINDOW_PATTERN,
+    POOLING_TYPE,
+    ROPE_SCALING_TYPE,
+];
+
+/// Whether anything is read from a key, so that stating it can change something.
+pub fn is_read(architecture: Architecture, key: &str) -> bool {
+    let own = key.strip_prefix(architecture.gguf_name()).and_then(|key| key.strip_prefix('.'));
+    match own {
+        Some(own) => READ.contains(&own) || MUST_BE.iter().any(|(key, _)| *key == own),
+        None => key == ARCHITECTURE || key.starts_with("tokenizer."),
+    }
+}
+
 /// The full key of one of the architecture's own keys: `qwen3.block_count`.
 pub fn of(architecture: Architecture, key: &str) -> String {
     format!("{}.{key}", architecture.gguf_name())

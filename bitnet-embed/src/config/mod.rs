@@ -15,6 +15,7 @@ use std::fmt;
 
 pub use burn_i2s::elementwise::Activation;
 pub use error::ConfigError;
+pub(crate) use json::shown;
 pub use overrides::Overrides;
 pub use pooling::{Pooling, pooling_gguf_id, pooling_of_checkpoint, pooling_of_module};
 

@@ -33,6 +33,11 @@ impl Overrides {
         Ok(())
     }
 
+    /// The keys that are stated, in the order given.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.as_str())
+    }
+
     /// The overrides in the form that [`crate::gguf::Metadata::with_overrides`] takes.
     pub fn as_slice(&self) -> &[(String, OwnedValue)] {
         &self.0

@@ -276,7 +276,7 @@ pub enum GgufError {
         id: u32,
     },
     /// An I2_S tensor whose scale is not a positive finite number.
-    #[error("tensor {tensor:?} has the weight scale {found}")]
+    #[error("tensor {tensor:?}: expected a positive finite weight scale, found {found}")]
     WeightScale {
         /// The tensor.
         tensor: String,

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
-use rayon::prelude::*;
+use burn_i2s::layout;
+use burn_i2s::pack::first_invalid_code;
 
 use super::cursor::{Cursor, Short};
 use super::metadata::{Index, find_sorted, sorted_unique};
@@ -16,11 +17,16 @@ use super::{
     TensorInfo, Value, ValueType,
 };
 
-/// A file mapped into memory, read-only.
+/// A file mapped into memory, read-only; on systems that map no files (WebAssembly), read into memory instead.
 ///
 /// The file must not be changed or truncated while it is mapped; see [`GgufFile::open`].
 #[derive(Debug)]
-pub struct MappedFile(memmap2::Mmap);
+pub struct MappedFile(Map);
+
+#[cfg(any(unix, windows))]
+type Map = memmap2::Mmap;
+#[cfg(not(any(unix, windows)))]
+type Map = Vec<u8>;
 
 impl MappedFile {
     /// Maps a regular file.
@@ -33,15 +39,27 @@ impl MappedFile {
     }
 
     fn map(path: &Path) -> Result<Self, GgufError> {
-        let file = open_regular(path)?;
-        // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
-        // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
-        // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
-        // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
-        // every access), so nothing relies on bytes that were checked earlier being the same now.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(GgufError::io("map"))?;
-        Ok(Self(map))
+        Ok(Self(contents(&open_regular(path)?)?))
     }
+}
+
+/// The bytes of an open file.
+#[cfg(any(unix, windows))]
+fn contents(file: &File) -> Result<Map, GgufError> {
+    // SAFETY: the mapping is private to this value and read-only, so this process writes to it through no path. That
+    // no other process changes or truncates the file meanwhile cannot be proved here; it is a condition that `open`
+    // documents. Our own writer keeps it: it replaces a file by renaming and never writes into an existing one. No
+    // value is decoded from the mapping without being checked at that moment (lengths, UTF-8 and booleans again on
+    // every access), so nothing relies on bytes that were checked earlier being the same now.
+    unsafe { memmap2::Mmap::map(file) }.map_err(GgufError::io("map"))
+}
+
+/// The bytes of an open file, where there is no mapping.
+#[cfg(not(any(unix, windows)))]
+fn contents(mut file: &File) -> Result<Map, GgufError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(GgufError::io("read"))?;
+    Ok(bytes)
 }
 
 /// Opens a file that has a length.
@@ -213,29 +231,14 @@ impl<B: AsRef<[u8]> + Sync> GgufFile<B> {
 
 fn check_i2s(tensor: &TensorInfo, data: &[u8]) -> Result<(), GgufError> {
     let name = || tensor.name().to_owned();
-    let (codes, tail) = data.split_at(tensor.element_count() / 4);
-    let scale = tail.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes));
+    let (blocks, scale) = layout::split(data).unwrap_or((&[], f32::NAN));
     if !(scale.is_finite() && scale > 0.0) {
         return Err(GgufError::WeightScale { tensor: name(), found: scale });
     }
-    match first_code_3(codes) {
+    match first_invalid_code(blocks.as_flattened()) {
         Some(index) => Err(GgufError::WeightCode { tensor: name(), index }),
         None => Ok(()),
     }
-}
-
-/// The flat index of the first weight with code 3, given whole blocks: 32 bytes hold 128 weights, in four planes of 32.
-fn first_code_3(codes: &[u8]) -> Option<usize> {
-    const CHUNK: usize = 1 << 16;
-    let found = codes.par_chunks(CHUNK).position_first(|chunk| {
-        // Both bits of a code set, for the four codes of a byte at once; without an early exit, so that it vectorises.
-        chunk.iter().fold(0, |any, byte| any | (byte & (byte >> 1) & 0x55)) != 0
-    })?;
-    let (blocks, _) = codes[found * CHUNK..].as_chunks::<32>();
-    blocks.iter().enumerate().find_map(|(block, bytes)| {
-        let weight = (0..128).find(|i| (bytes[i % 32] >> (6 - 2 * (i / 32))) & 3 == 3)?;
-        Some(found * CHUNK * 4 + block * 128 + weight)
-    })
 }
 
 impl Header {

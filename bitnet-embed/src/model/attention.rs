@@ -2,13 +2,14 @@
 
 use super::plan::{LayerPlan, ModelPlan};
 use super::rotary::Rotary;
-use crate::batch::RaggedBatch;
+use crate::batch::{RaggedBatch, TokenRows};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_i2s::attention::AttentionShape;
 use burn_i2s::linear::{ComputeBackend, LinearError, LinearLayer};
 use burn_i2s::norm::RmsNorm;
 use burn_i2s::ops;
+use burn_i2s::rope::RopeTable;
 
 /// The attention half of a transformer block.
 #[derive(Module, Debug)]
@@ -62,11 +63,24 @@ impl<B: ComputeBackend> SelfAttention<B> {
     pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
         let [query, key, value] = LinearLayer::project([&self.q_proj, &self.k_proj, &self.v_proj], hidden_states);
         let rope = self.rotary.table(batch.max_positions());
-        let rotate = |heads, norm: &RmsNorm| {
-            norm.with_weight(|weight| ops::head_norm_rope(heads, weight, norm.eps(), &rope, batch.positions()))
-        };
-        let query = rotate(query, &self.q_norm);
-        let key = rotate(key, &self.k_norm);
+        let query = rotate(query, &self.q_norm, &rope, batch.positions());
+        let key = rotate(key, &self.k_norm, &rope, batch.positions());
         self.o_proj.forward(ops::attention(query, key, value, &self.shape, batch.offsets()))
     }
+
+    /// [`forward`](Self::forward) of some tokens alone, which see all others: `[tokens, hidden_size]` to
+    /// `[asked, hidden_size]`. Each row has the bits it has among all.
+    pub fn forward_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
+        let asking = ops::select_rows(hidden_states.clone(), asked.rows());
+        let query = self.q_proj.forward(asking);
+        let [key, value] = LinearLayer::project([&self.k_proj, &self.v_proj], hidden_states);
+        let rope = self.rotary.table(batch.max_positions());
+        let query = rotate(query, &self.q_norm, &rope, asked.positions());
+        let key = rotate(key, &self.k_norm, &rope, batch.positions());
+        self.o_proj.forward(ops::attention_of(query, key, value, &self.shape, batch.offsets(), asked.within()))
+    }
+}
+
+fn rotate(heads: Tensor<2>, norm: &RmsNorm, rope: &RopeTable, positions: &[u32]) -> Tensor<2> {
+    norm.with_weight(|weight| ops::head_norm_rope(heads, weight, norm.eps(), rope, positions))
 }

@@ -4,7 +4,7 @@ use super::attention::SelfAttention;
 use super::mlp::Mlp;
 use super::plan::{LayerPlan, ModelPlan};
 use super::rotary::Rotary;
-use crate::batch::RaggedBatch;
+use crate::batch::{RaggedBatch, TokenRows};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_i2s::linear::{ComputeBackend, LinearError};
@@ -54,6 +54,18 @@ impl<B: ComputeBackend> Block<B> {
     /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
     pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
         let attended = self.self_attn.forward(self.input_layernorm.forward(hidden_states.clone()), batch);
+        self.after_attention(hidden_states, attended)
+    }
+
+    /// [`forward`](Self::forward) of some tokens alone: `[tokens, hidden_size]` to `[asked, hidden_size]`. Each row has
+    /// the bits it has among all; of the others, keys and values alone are computed.
+    pub fn forward_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
+        let attended = self.self_attn.forward_of(self.input_layernorm.forward(hidden_states.clone()), batch, asked);
+        self.after_attention(ops::select_rows(hidden_states, asked.rows()), attended)
+    }
+
+    /// What is done to each token by itself.
+    fn after_attention(&self, hidden_states: Tensor<2>, attended: Tensor<2>) -> Tensor<2> {
         let hidden_states = add(hidden_states, attended, self.post_attention_layernorm.as_ref());
         let fed = self.mlp.forward(self.pre_feedforward_layernorm.forward(hidden_states.clone()));
         add(hidden_states, fed, self.post_feedforward_layernorm.as_ref())

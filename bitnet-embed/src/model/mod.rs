@@ -89,10 +89,19 @@ impl<B: ComputeBackend> BitNetEmbedding<B> {
 
     /// One vector a text, pooled as the file says and not normalised: token ids `[tokens]` to `[texts, hidden_size]`.
     ///
+    /// Where one token's state makes a text's vector, the last layer computes the others no further than their keys and
+    /// values. The vectors are those of [`hidden_states`](Self::hidden_states), bit for bit.
+    ///
     /// # Panics
     /// When an id is not below `vocab_size`, the batch is not of `input_ids`' length, or no weights were loaded.
     pub fn forward(&self, input_ids: Tensor<1, Int>, batch: &RaggedBatch) -> Tensor<2> {
-        ops::pool(self.hidden_states(input_ids, batch), batch.offsets(), self.pooling)
+        match (self.layers.split_last(), batch.pooled_tokens(self.pooling)) {
+            (Some((last, others)), Some(asked)) => {
+                let hidden = self.through(others, input_ids, batch);
+                self.norm.forward(last.forward_of(hidden, batch, &asked))
+            }
+            _ => ops::pool(self.hidden_states(input_ids, batch), batch.offsets(), self.pooling),
+        }
     }
 
     /// The states after the final norm: token ids `[tokens]` to `[tokens, hidden_size]`.
@@ -100,9 +109,12 @@ impl<B: ComputeBackend> BitNetEmbedding<B> {
     /// # Panics
     /// As [`forward`](Self::forward).
     pub fn hidden_states(&self, input_ids: Tensor<1, Int>, batch: &RaggedBatch) -> Tensor<2> {
+        self.norm.forward(self.through(&self.layers, input_ids, batch))
+    }
+
+    fn through(&self, layers: &[Block<B>], input_ids: Tensor<1, Int>, batch: &RaggedBatch) -> Tensor<2> {
         let embedded = self.embed_tokens.forward(input_ids, self.embedding_scale);
-        let last = self.layers.iter().fold(embedded, |hidden, layer| layer.forward(hidden, batch));
-        self.norm.forward(last)
+        layers.iter().fold(embedded, |hidden, layer| layer.forward(hidden, batch))
     }
 
     /// How [`forward`](Self::forward) makes one vector of a text's states.

@@ -2,9 +2,11 @@
 
 use crate::config::{Architecture, ModelConfig};
 use crate::gguf::{GgufFile, TensorInfo};
+use crate::names::{ExpectedTensor, IGNORED, TensorRole, expected_tensors};
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::linear::{LinearConfig, LinearWeight};
 use burn_i2s::ternary_floats::MAX_EXACT_COLUMNS;
+use std::collections::HashSet;
 use thiserror::Error;
 
 /// A model's configuration and how each of its weights is stored.
@@ -17,6 +19,7 @@ pub struct ModelPlan {
     /// The transformer blocks.
     pub layers: Vec<LayerPlan>,
     pub(crate) uses: Vec<TensorUse>,
+    without_norm: Vec<String>,
 }
 
 /// The linear layers of one block.
@@ -129,34 +132,78 @@ fn listed(names: &[String]) -> String {
 impl ModelPlan {
     /// Checks that `file` holds exactly the tensors that `config` asks for, in shapes and types that can be computed.
     ///
-    /// `output.weight` and `rope_freqs.weight`, which some converters add, are ignored.
+    /// The tensors of [`IGNORED`], which some converters add, are not read.
     ///
     /// # Errors
     /// Names every missing or unused tensor, or the first one of a wrong shape or type.
     pub fn new<B: AsRef<[u8]>>(file: &GgufFile<B>, config: ModelConfig) -> Result<Self, PlanError> {
-        let mut builder = Builder { file, config: &config, uses: Vec::new(), missing: Vec::new() };
-        let token_table = builder.token_table()?;
-        builder.norm("output_norm.weight".into(), "norm.weight".into(), config.hidden_size)?;
-        let mut layers = Vec::with_capacity(config.layers.len());
-        for index in 0..config.layers.len() {
-            layers.push(builder.layer(index)?);
+        let expected = expected_tensors(&config);
+        let mut uses = Vec::with_capacity(expected.len());
+        let mut missing = Vec::new();
+        let mut token_table = GgmlType::F32;
+        let mut linears = Vec::with_capacity(7 * config.num_layers);
+        // An input norm comes just before its projection and makes it a BitLinear.
+        let mut norm = false;
+        let mut without_norm = Vec::new();
+        for wanted in expected {
+            let Some(tensor) = file.tensor(&wanted.name) else {
+                if wanted.is_optional() {
+                    norm = false;
+                } else {
+                    missing.push(wanted.name);
+                }
+                continue;
+            };
+            let ty = check(tensor, &wanted)?;
+            let load = match wanted.role {
+                TensorRole::TokenTable => {
+                    token_table = ty;
+                    Load::Table
+                }
+                TensorRole::Norm => Load::Norm,
+                TensorRole::InputNorm => {
+                    norm = true;
+                    Load::Norm
+                }
+                TensorRole::Projection => {
+                    let linear = linear(&config, &wanted, ty, norm)?;
+                    let load = if linear.weight == LinearWeight::Ternary { Load::Ternary } else { Load::Dense };
+                    if !norm {
+                        without_norm.push(wanted.name.clone());
+                    }
+                    linears.push(linear);
+                    load
+                }
+            };
+            uses.push(TensorUse { name: wanted.name, path: wanted.path, load });
         }
-        let Builder { uses, missing, .. } = builder;
         if !missing.is_empty() {
             return Err(PlanError::Missing { tensors: missing });
         }
-        let used: std::collections::HashSet<&str> = uses.iter().map(|used| used.name.as_str()).collect();
-        let unused: Vec<String> = file
-            .tensors()
-            .iter()
-            .map(|tensor| tensor.name())
-            .filter(|name| !used.contains(name) && !matches!(*name, "output.weight" | "rope_freqs.weight"))
-            .map(str::to_owned)
-            .collect();
+        let used: HashSet<&str> = uses.iter().map(|used| used.name.as_str()).chain(IGNORED).collect();
+        let names = file.tensors().iter().map(TensorInfo::name);
+        let unused: Vec<String> = names.filter(|name| !used.contains(name)).map(str::to_owned).collect();
         if !unused.is_empty() {
             return Err(PlanError::Unused { tensors: unused, architecture: config.architecture });
         }
-        Ok(Self { token_table, layers, uses, config })
+        // In a plain model no projection has a norm, and none should.
+        if linears.iter().all(|linear: &LinearConfig| linear.weight != LinearWeight::Ternary) {
+            without_norm.clear();
+        }
+        let mut linears = linears.into_iter();
+        let mut next = || linears.next().expect("no projection is missing");
+        let layers = config.layers.iter().map(|layer| LayerPlan {
+            q_proj: next(),
+            k_proj: next(),
+            v_proj: next(),
+            o_proj: next(),
+            gate_proj: next(),
+            up_proj: next(),
+            down_proj: next(),
+            rope_theta: layer.rope_theta,
+            window: layer.window,
+        });
+        Ok(Self { token_table, layers: layers.collect(), uses, without_norm, config })
     }
 
     /// Whether every linear layer is a BitLinear, which is what the integer backend needs.
@@ -164,9 +211,29 @@ impl ModelPlan {
         self.linears().all(|linear| linear.weight == LinearWeight::Ternary)
     }
 
-    /// Whether a BitLinear has no norm on its input: a file that another converter made of a model not trained for it.
-    pub fn has_ternary_without_norm(&self) -> bool {
-        self.linears().any(|linear| linear.weight == LinearWeight::Ternary && !linear.norm)
+    /// The projections of a BitNet model that have no norm on their input. A file of a trained BitNet model lists none:
+    /// one that lists some was made of another kind of model, or has lost tensors.
+    pub fn projections_without_norm(&self) -> &[String] {
+        &self.without_norm
+    }
+
+    /// What a reader of the vectors should know of the file, one line each: keys whose absence was given a meaning, and
+    /// projections that other BitNet files have norms for.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.config.assumed.is_empty() {
+            let assumed: Vec<String> = self.config.assumed.iter().map(ToString::to_string).collect();
+            notes.push(format!("{}; state another value with --override-kv KEY=TYPE:VALUE", assumed.join("; ")));
+        }
+        if !self.without_norm.is_empty() {
+            notes.push(format!(
+                "{} projection(s) of this BitNet model have no norm on their input, which a trained one has: {}; they are \
+                 computed without",
+                self.without_norm.len(),
+                listed(&self.without_norm)
+            ));
+        }
+        notes
     }
 
     fn linears(&self) -> impl Iterator<Item = &LinearConfig> {
@@ -184,121 +251,28 @@ impl ModelPlan {
     }
 }
 
-/// Walks the tensors that a config asks for and notes what each becomes.
-struct Builder<'a, B> {
-    file: &'a GgufFile<B>,
-    config: &'a ModelConfig,
-    uses: Vec<TensorUse>,
-    missing: Vec<String>,
+/// The type of a tensor that has the shape and a type to serve as what is wanted.
+fn check(tensor: &TensorInfo, wanted: &ExpectedTensor) -> Result<GgmlType, PlanError> {
+    let found = tensor.shape();
+    if found != wanted.shape {
+        return Err(PlanError::Shape { tensor: wanted.name.clone(), expected: wanted.shape.clone(), found });
+    }
+    let projection = wanted.role == TensorRole::Projection;
+    let wrong_type = || PlanError::Type {
+        tensor: wanted.name.clone(),
+        expected: if projection { "a type that can be decoded" } else { "a float or row-quantised type" },
+        found: tensor.type_name().to_owned(),
+    };
+    let ty = tensor.ggml_type().ok_or_else(wrong_type)?;
+    if ty == GgmlType::I2_S && !projection { Err(wrong_type()) } else { Ok(ty) }
 }
 
-impl<'a, B: AsRef<[u8]>> Builder<'a, B> {
-    fn token_table(&mut self) -> Result<GgmlType, PlanError> {
-        let shape = [self.config.vocab_size, self.config.hidden_size];
-        let ty = self.dense("token_embd.weight", &shape)?;
-        self.used("token_embd.weight".into(), "embed_tokens.weight".into(), Load::Table);
-        Ok(ty)
+/// The file decides what is computed: a norm on the input, or packed ternary codes, make a projection a BitLinear.
+fn linear(config: &ModelConfig, wanted: &ExpectedTensor, ty: GgmlType, norm: bool) -> Result<LinearConfig, PlanError> {
+    let weight = if norm || ty == GgmlType::I2_S { LinearWeight::Ternary } else { LinearWeight::Dense(ty) };
+    let (out_features, in_features) = (wanted.shape[0], wanted.shape[1]);
+    if weight == LinearWeight::Ternary && in_features > MAX_EXACT_COLUMNS {
+        return Err(PlanError::TooWide { tensor: wanted.name.clone(), in_features, limit: MAX_EXACT_COLUMNS });
     }
-
-    fn norm(&mut self, name: String, path: String, features: usize) -> Result<(), PlanError> {
-        self.dense(&name, &[features])?;
-        self.used(name, path, Load::Norm);
-        Ok(())
-    }
-
-    fn layer(&mut self, index: usize) -> Result<LayerPlan, PlanError> {
-        let config = self.config;
-        let hidden = config.hidden_size;
-        let ffn = config.intermediate_size;
-        let heads = config.num_heads * config.head_dim;
-        let kv_heads = config.num_kv_heads * config.head_dim;
-        let mut norms = vec![
-            ("attn_norm", "input_layernorm", hidden),
-            ("ffn_norm", "pre_feedforward_layernorm", hidden),
-            ("attn_q_norm", "self_attn.q_norm", config.head_dim),
-            ("attn_k_norm", "self_attn.k_norm", config.head_dim),
-        ];
-        if config.architecture.has_post_norms() {
-            norms.push(("post_attention_norm", "post_attention_layernorm", hidden));
-            norms.push(("post_ffw_norm", "post_feedforward_layernorm", hidden));
-        }
-        for (name, path, features) in norms {
-            self.norm(format!("blk.{index}.{name}.weight"), format!("layers.{index}.{path}.weight"), features)?;
-        }
-        let mut linear = |name: &str, path: &str, out_features, in_features| {
-            self.linear(&format!("blk.{index}.{name}"), &format!("layers.{index}.{path}"), out_features, in_features)
-        };
-        Ok(LayerPlan {
-            q_proj: linear("attn_q", "self_attn.q_proj", heads, hidden)?,
-            k_proj: linear("attn_k", "self_attn.k_proj", kv_heads, hidden)?,
-            v_proj: linear("attn_v", "self_attn.v_proj", kv_heads, hidden)?,
-            o_proj: linear("attn_output", "self_attn.o_proj", hidden, heads)?,
-            gate_proj: linear("ffn_gate", "mlp.gate_proj", ffn, hidden)?,
-            up_proj: linear("ffn_up", "mlp.up_proj", ffn, hidden)?,
-            down_proj: linear("ffn_down", "mlp.down_proj", hidden, ffn)?,
-            rope_theta: config.layers[index].rope_theta,
-            window: config.layers[index].window,
-        })
-    }
-
-    fn linear(
-        &mut self,
-        name: &str,
-        path: &str,
-        out_features: usize,
-        in_features: usize,
-    ) -> Result<LinearConfig, PlanError> {
-        let norm_name = format!("{name}_norm_in.weight");
-        let norm = self.file.tensor(&norm_name).is_some();
-        if norm {
-            self.norm(norm_name, format!("{path}.norm.weight"), in_features)?;
-        }
-        let weight_name = format!("{name}.weight");
-        let ty = self.find(&weight_name, &[out_features, in_features], "a readable type")?;
-        // The file decides what is computed: a norm on the input, or packed ternary codes, make it a BitLinear.
-        let weight = if norm || ty == GgmlType::I2_S { LinearWeight::Ternary } else { LinearWeight::Dense(ty) };
-        if weight == LinearWeight::Ternary && in_features > MAX_EXACT_COLUMNS {
-            return Err(PlanError::TooWide { tensor: weight_name, in_features, limit: MAX_EXACT_COLUMNS });
-        }
-        let load = if weight == LinearWeight::Ternary { Load::Ternary } else { Load::Dense };
-        self.used(weight_name, format!("{path}.weight"), load);
-        Ok(LinearConfig { in_features, out_features, weight, norm, rms_norm_eps: self.config.rms_norm_eps })
-    }
-
-    /// The type of a tensor that must not be ternary.
-    fn dense(&mut self, name: &str, shape: &[usize]) -> Result<GgmlType, PlanError> {
-        let expected = "a float or row-quantised type";
-        match self.find(name, shape, expected)? {
-            GgmlType::I2_S => {
-                Err(PlanError::Type { tensor: name.into(), expected, found: GgmlType::I2_S.name().into() })
-            }
-            ty => Ok(ty),
-        }
-    }
-
-    /// The type of a tensor of that shape; an absent one is noted and counts as F32 until the end.
-    fn find(&mut self, name: &str, shape: &[usize], expected: &'static str) -> Result<GgmlType, PlanError> {
-        let Some(tensor) = self.file.tensor(name) else {
-            self.missing.push(name.into());
-            return Ok(GgmlType::F32);
-        };
-        let found = rows_first(tensor);
-        if found != shape {
-            return Err(PlanError::Shape { tensor: name.into(), expected: shape.into(), found });
-        }
-        tensor.ggml_type().ok_or_else(|| PlanError::Type {
-            tensor: name.into(),
-            expected,
-            found: tensor.type_name().to_owned(),
-        })
-    }
-
-    fn used(&mut self, name: String, path: String, load: Load) {
-        self.uses.push(TensorUse { name, path, load });
-    }
-}
-
-/// The shape as this crate writes it: slowest dimension first, trailing ones of GGUF's order dropped.
-fn rows_first(tensor: &TensorInfo) -> Vec<usize> {
-    tensor.shape()
+    Ok(LinearConfig { in_features, out_features, weight, norm, rms_norm_eps: config.rms_norm_eps })
 }

@@ -50,6 +50,12 @@ fn push_bytes(text: &str, bytes: &mut Vec<u8>) -> bool {
     })
 }
 
+/// The first byte whose character in the byte alphabet is not a token.
+pub(super) fn missing_byte(is_token: impl Fn(&str) -> bool) -> Option<u8> {
+    let spelled = |byte: u8| char::from_u32(BYTE_CHARS[usize::from(byte)].into());
+    (0..=u8::MAX).find(|byte| !spelled(*byte).is_some_and(|c| is_token(c.encode_utf8(&mut [0; 4]))))
+}
+
 struct Merge {
     left: u32,
     right: u32,

@@ -19,8 +19,63 @@ pub enum TokenizerError {
         /// The operating system's answer.
         source: io::Error,
     },
-    /// `tokenizer.json` is not valid, or its pipeline failed on a text.
-    #[error("tokenizer.json: {source}")]
+    /// A `tokenizer.json` was refused.
+    #[error("{}: {source}", path.display())]
+    InFile {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Why.
+        source: Box<TokenizerError>,
+    },
+    /// The `tokenizer.json` inside a GGUF file was refused.
+    #[error("{key:?}: {source}")]
+    InKey {
+        /// The metadata key that holds it.
+        key: &'static str,
+        /// Why.
+        source: Box<TokenizerError>,
+    },
+    /// A `tokenizer.json` is not JSON, or not of this form.
+    #[error("not a tokenizer.json: {source}")]
+    Json {
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A step or a setting of a `tokenizer.json` that is not implemented.
+    #[error("{component} is {found}, which is not supported (supported: {supported})")]
+    Component {
+        /// The path that leads to it.
+        component: String,
+        /// What it is, as JSON, cut when long.
+        found: String,
+        /// What it may be.
+        supported: &'static str,
+    },
+    /// A template of a `tokenizer.json` adds what is not the id of a token.
+    #[error("{component} adds the id {found}, the ids of the tokens are below {tokens}")]
+    TemplateId {
+        /// The path to the piece of the template.
+        component: String,
+        /// The id, as JSON.
+        found: String,
+        /// One more than the largest id.
+        tokens: usize,
+    },
+    /// An added token of a `tokenizer.json` does not get the id that it is listed with.
+    #[error(
+        "added_tokens gives {token:?} the id {expected}, vocabulary and order give it {}",
+        found.map_or_else(|| "none".to_owned(), |id| id.to_string())
+    )]
+    AddedTokenId {
+        /// The token.
+        token: String,
+        /// The id it is listed with.
+        expected: u32,
+        /// The id it gets: that of the vocabulary, or the next one after it.
+        found: Option<u32>,
+    },
+    /// The `tokenizers` library refused the parts of a `tokenizer.json`, or failed on a text.
+    #[error("the tokenizers library: {source}")]
     Library {
         /// What the `tokenizers` library says.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -99,7 +154,7 @@ pub enum TokenizerError {
         limit: usize,
     },
     /// The added tokens together are too long.
-    #[error("the control and user-defined tokens are {bytes} bytes long together, the limit is {limit}")]
+    #[error("the added tokens (control and user-defined) are {bytes} bytes long together, the limit is {limit}")]
     AddedTokensTooLarge {
         /// Their length in bytes.
         bytes: usize,

@@ -10,7 +10,8 @@ impl Tokenizer {
     /// Missing keys, vocabularies of other kinds, and arrays that do not fit together.
     pub fn from_gguf(metadata: Metadata<'_>) -> Result<Self, TokenizerError> {
         match metadata.str(keys::HUGGINGFACE_JSON)? {
-            Some(json) => Self::from_json_bytes(json.as_bytes()),
+            Some(json) => Self::from_json_bytes(json.as_bytes())
+                .map_err(|source| TokenizerError::InKey { key: keys::HUGGINGFACE_JSON, source: Box::new(source) }),
             None => Self::from_arrays(&VocabArrays::from_gguf(metadata)?),
         }
     }

@@ -1,7 +1,7 @@
 //! Text to token ids, with the special tokens around it.
 //!
 //! A GGUF file holds a vocabulary in one of two ways. `tokenizer.huggingface.json` is a whole `tokenizer.json`, which
-//! the `tokenizers` library runs. Otherwise there are arrays, and the tokenizer is rebuilt from them:
+//! the `tokenizers` library runs if its steps are those of the two families. Otherwise there are arrays, and the tokenizer is rebuilt from them:
 //!
 //! | `tokenizer.ggml.model` | added tokens | then | merges |
 //! |---|---|---|---|
@@ -12,9 +12,12 @@
 //! to the logarithm of a heap), and load without building anything larger than an index of the tokens.
 
 mod byte_level;
+mod document;
 mod error;
 mod from_gguf;
+mod library;
 mod merge;
+mod pipeline;
 mod rebuilt;
 mod scored;
 mod split;
@@ -26,6 +29,8 @@ use std::path::Path;
 pub use error::TokenizerError;
 
 use crate::config::keys::tokenizer as keys;
+use crate::file::read_regular;
+use library::Library;
 use rebuilt::Rebuilt;
 
 /// What a token of a GGUF vocabulary is for; the discriminants are those of `tokenizer.ggml.token_type`.
@@ -83,18 +88,14 @@ pub struct VocabArrays<'a> {
     pub add_eos: bool,
 }
 
-/// The longest run of whitespace given to the `tokenizers` library, in characters. Its regex engine backtracks over the
-/// run for the look-ahead of the Qwen2 pattern, stops silently after a million steps, and the ids would be wrong.
-const MAX_LIBRARY_WHITESPACE: usize = 1 << 18;
+/// The longest `tokenizer.json` read from a file: eight times that of Gemma 3.
+const MAX_JSON_BYTES: u64 = 256 << 20;
+
+/// The longest text accepted, in bytes: after normalization, which can triple it, offsets must fit in 32 bits.
+const MAX_TEXT_BYTES: usize = 1 << 30;
 
 enum Kind {
-    Library {
-        tokenizer: Box<tokenizers::Tokenizer>,
-        ids: usize,
-        special: usize,
-        /// Whether it splits by a regular expression.
-        regex: bool,
-    },
+    Library(Box<Library>),
     Rebuilt(Box<Rebuilt>),
 }
 
@@ -106,7 +107,7 @@ pub struct Tokenizer {
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.kind {
-            Kind::Library { .. } => "tokenizer.json",
+            Kind::Library(_) => "tokenizer.json",
             Kind::Rebuilt(_) => "rebuilt from arrays",
         };
         f.debug_struct("Tokenizer").field("kind", &kind).field("ids", &self.id_count()).finish_non_exhaustive()
@@ -123,30 +124,26 @@ pub struct Encoded {
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`. Padding and truncation that it may ask for are switched off.
+    /// Reads a `tokenizer.json`. Its decoder, padding and truncation are ignored.
     ///
     /// # Errors
-    /// [`TokenizerError::Library`] if the `tokenizers` library refuses it.
+    /// [`TokenizerError::Json`], [`TokenizerError::Component`] for a step or a setting that the two families do not use,
+    /// and those for parts that do not fit together.
     pub fn from_json_bytes(json: &[u8]) -> Result<Self, TokenizerError> {
-        let library = |source| TokenizerError::Library { source };
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(library)?;
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(library)?;
-        let ids = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
-        let special = tokenizer.get_post_processor().map_or(0, |p| tokenizers::PostProcessor::added_tokens(p, false));
-        // Its own form of the pre-tokenizer names every pattern as a string or as a regex.
-        let regex = serde_json::to_string(&tokenizer.get_pre_tokenizer()).is_ok_and(|form| form.contains("\"Regex\""));
-        Ok(Self { kind: Kind::Library { tokenizer: Box::new(tokenizer), ids, special, regex } })
+        Ok(Self { kind: Kind::Library(Box::new(Library::new(json)?)) })
     }
 
     /// Reads the `tokenizer.json` at `path`, see [`Self::from_json_bytes`].
     ///
     /// # Errors
-    /// [`TokenizerError::Io`] if the file cannot be read, and those of [`Self::from_json_bytes`].
+    /// [`TokenizerError::Io`] for what cannot be read, is no regular file or longer than 256 MiB; those of
+    /// [`Self::from_json_bytes`] in [`TokenizerError::InFile`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
         let path = path.as_ref();
-        let json = std::fs::read(path).map_err(|source| TokenizerError::Io { path: path.into(), source })?;
+        let json =
+            read_regular(path, MAX_JSON_BYTES).map_err(|source| TokenizerError::Io { path: path.into(), source })?;
         Self::from_json_bytes(&json)
+            .map_err(|source| TokenizerError::InFile { path: path.into(), source: Box::new(source) })
     }
 
     /// Rebuilds a tokenizer from a vocabulary's arrays. They are copied into a compact form; `arrays` may be dropped.
@@ -164,16 +161,10 @@ impl Tokenizer {
     /// that splits by a regular expression, [`TokenizerError::LongWhitespace`] for more than 262,144 whitespace
     /// characters in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        check_length(text)?;
         match &self.kind {
-            Kind::Library { tokenizer, regex, .. } => {
-                if *regex {
-                    check_whitespace(text)?;
-                }
-                let encoding =
-                    tokenizer.encode_fast(text, true).map_err(|source| TokenizerError::Library { source })?;
-                Ok(encoding.get_ids().to_vec())
-            }
-            Kind::Rebuilt(rebuilt) => rebuilt.encode(text, usize::MAX),
+            Kind::Library(library) => library.encode(text, usize::MAX).map(|encoded| encoded.ids),
+            Kind::Rebuilt(rebuilt) => Ok(rebuilt.encode(text, usize::MAX)),
         }
     }
 
@@ -182,26 +173,17 @@ impl Tokenizer {
     /// # Errors
     /// Those of [`Self::encode`], and [`TokenizerError::LimitTooSmall`] if the special tokens alone are more.
     pub fn encode_truncated(&self, text: &str, max_tokens: usize) -> Result<Encoded, TokenizerError> {
+        check_length(text)?;
         let special = self.special_count();
         let limit = max_tokens.checked_sub(special).ok_or(TokenizerError::LimitTooSmall { max_tokens, special })?;
         match &self.kind {
-            Kind::Library { tokenizer, regex, .. } => {
-                if *regex {
-                    check_whitespace(text)?;
-                }
-                let library = |source| TokenizerError::Library { source };
-                let mut encoding = tokenizer.encode_fast(text, false).map_err(library)?;
-                let truncated = encoding.len() > limit;
-                encoding.truncate(limit, 0, tokenizers::TruncationDirection::Right);
-                let encoding = tokenizer.post_process(encoding, None, true).map_err(library)?;
-                Ok(Encoded { ids: encoding.get_ids().to_vec(), truncated })
-            }
+            Kind::Library(library) => library.encode(text, limit),
             Kind::Rebuilt(rebuilt) => {
                 // One token beyond the limit tells a text that is cut from one that just fits.
-                let mut ids = rebuilt.encode(text, limit.saturating_add(1))?;
+                let mut ids = rebuilt.encode(text, limit.saturating_add(1));
                 let truncated = ids.len() > max_tokens;
                 if truncated {
-                    ids = rebuilt.encode(text, limit)?;
+                    ids = rebuilt.encode(text, limit);
                 }
                 Ok(Encoded { ids, truncated })
             }
@@ -211,7 +193,7 @@ impl Tokenizer {
     /// One more than the largest id that [`Self::encode`] can give: the token table needs this many rows.
     pub fn id_count(&self) -> usize {
         match &self.kind {
-            Kind::Library { ids, .. } => *ids,
+            Kind::Library(library) => library.len(),
             Kind::Rebuilt(rebuilt) => rebuilt.len(),
         }
     }
@@ -219,22 +201,15 @@ impl Tokenizer {
     /// Number of special tokens around every text.
     pub fn special_count(&self) -> usize {
         match &self.kind {
-            Kind::Library { special, .. } => *special,
+            Kind::Library(library) => library.special(),
             Kind::Rebuilt(rebuilt) => rebuilt.special(),
         }
     }
 }
 
-fn check_whitespace(text: &str) -> Result<(), TokenizerError> {
-    if text.len() <= MAX_LIBRARY_WHITESPACE {
-        return Ok(());
+fn check_length(text: &str) -> Result<(), TokenizerError> {
+    match text.len() {
+        bytes if bytes > MAX_TEXT_BYTES => Err(TokenizerError::TextTooLong { bytes, limit: MAX_TEXT_BYTES }),
+        _ => Ok(()),
     }
-    let mut chars = 0;
-    for c in text.chars() {
-        chars = if c.is_whitespace() { chars + 1 } else { 0 };
-        if chars > MAX_LIBRARY_WHITESPACE {
-            return Err(TokenizerError::LongWhitespace { chars, limit: MAX_LIBRARY_WHITESPACE });
-        }
-    }
-    Ok(())
 }

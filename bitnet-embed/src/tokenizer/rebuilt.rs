@@ -1,15 +1,13 @@
 //! A tokenizer rebuilt from a vocabulary's arrays: added tokens cut out, the rest encoded by one of two models.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::byte_level::ByteLevel;
 use super::merge::Merger;
-use super::scored::Scored;
+use super::scored::{SPACE, Scored};
 use super::vocab::{Cutter, Piece};
 use super::{MergeSource, TokenType, TokenizerError, VocabArrays, keys};
-
-/// The longest text accepted, in bytes: after normalization, which can triple it, offsets must fit in 32 bits.
-const MAX_TEXT_BYTES: usize = 1 << 30;
 
 enum Model {
     ByteLevel(ByteLevel),
@@ -26,9 +24,12 @@ pub(super) struct Rebuilt {
 
 impl Rebuilt {
     pub(super) fn new(arrays: &VocabArrays<'_>) -> Result<Self, TokenizerError> {
-        let tokens = arrays.tokens.len();
         let types = token_types(arrays)?;
-        let added: Vec<(u32, &str)> = arrays
+        let literal = match &arrays.source {
+            MergeSource::Merges(_) => Vec::new(),
+            MergeSource::Scores(_) => literal_spaces(&arrays.tokens, &types),
+        };
+        let mut added: Vec<(u32, &str)> = arrays
             .tokens
             .iter()
             .zip(&types)
@@ -36,6 +37,8 @@ impl Rebuilt {
             .filter(|(_, (_, kind))| matches!(kind, TokenType::Control | TokenType::UserDefined))
             .map(|(id, (token, _))| (id as u32, *token))
             .collect();
+        added.extend(literal.iter().map(|(id, token)| (*id, token.as_str())));
+        let tokens = arrays.tokens.len();
         let special = |add: bool, key: &'static str, id: Option<u32>| match id {
             Some(id) if id as usize >= tokens => Err(TokenizerError::IdOutOfRange { key, id, tokens }),
             None if add => Err(TokenizerError::MissingKey { key }),
@@ -64,10 +67,7 @@ impl Rebuilt {
     }
 
     /// Ids of `text` with at most `limit` of them between the special ones.
-    pub(super) fn encode(&self, text: &str, limit: usize) -> Result<Vec<u32>, TokenizerError> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(TokenizerError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
-        }
+    pub(super) fn encode(&self, text: &str, limit: usize) -> Vec<u32> {
         // English has some four bytes a token; other scripts fewer.
         let mut ids = Vec::with_capacity((text.len() / 4).min(limit) + self.special() + 1);
         ids.extend(self.bos);
@@ -86,8 +86,26 @@ impl Rebuilt {
         });
         ids.truncate(limit);
         ids.extend(self.eos);
-        Ok(ids)
+        ids
     }
+}
+
+/// Second spellings of added tokens. llama.cpp's converter turns U+2581 in user-defined tokens into a space, so that
+/// Gemma's runs of it are runs of spaces in its files; in a text both are cut out.
+fn literal_spaces(tokens: &[&str], types: &[TokenType]) -> Vec<(u32, String)> {
+    let respelled = tokens
+        .iter()
+        .zip(types)
+        .zip(0..)
+        .filter(|((token, kind), _)| **kind == TokenType::UserDefined && token.contains(' '));
+    let mut respelled: Vec<(u32, String)> =
+        respelled.map(|((token, _), id)| (id, token.replace(' ', SPACE.encode_utf8(&mut [0; 4])))).collect();
+    if !respelled.is_empty() {
+        // Where the other spelling is a token too, each stands for itself.
+        let other: HashSet<&str> = tokens.iter().copied().filter(|token| token.contains(SPACE)).collect();
+        respelled.retain(|(_, token)| !other.contains(token.as_str()));
+    }
+    respelled
 }
 
 fn token_types(arrays: &VocabArrays<'_>) -> Result<Vec<TokenType>, TokenizerError> {

@@ -10,7 +10,7 @@ use super::vocab::Vocab;
 use super::{TokenType, TokenizerError, keys};
 
 /// How a space is written inside tokens.
-const SPACE: char = '\u{2581}';
+pub(super) const SPACE: char = '\u{2581}';
 /// In [`Scored::orders`]: a token that no merge produces.
 const NEVER: u32 = u32::MAX;
 

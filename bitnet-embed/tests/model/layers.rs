@@ -6,6 +6,7 @@ use bitnet_embed::model::Block;
 use bitnet_embed::{BitNetEmbedding, F16Backend, GgufStore, I2sBackend};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_i2s::linear::{ComputeBackend, LinearLayer};
+use burn_i2s::pooling::Pooling;
 use converter::{ConvertOptions, Outtype};
 use serde_json::Value;
 use std::path::Path;
@@ -107,6 +108,35 @@ fn layer_0_gives_the_traced_outputs_of_every_projection() {
             check_projection(&attention.o_proj, &golden, name, "L0.attn", "L0.attn_out", &device);
             let mlp = &model.layers[0].mlp;
             check_projection(&mlp.up_proj, &golden, name, "L0.ffn_norm", "L0.up", &device);
+        }
+    }
+}
+
+/// The last layer computes pooled tokens alone; that must change nothing.
+#[test]
+fn pooled_vectors_have_the_bits_of_pooled_states() {
+    for (name, device) in devices() {
+        for file in ["qwen3-bitnet", "gemma3-bitnet"] {
+            let file = testdata().join("gguf").join(format!("{file}.i2_s.gguf"));
+            pooled_like_states::<I2sBackend>(&file, &device, name);
+            pooled_like_states::<F16Backend>(&file, &device, name);
+        }
+    }
+}
+
+fn pooled_like_states<B: ComputeBackend>(file: &Path, device: &Device, name: &str) {
+    let mut model = BitNetEmbedding::<B>::from_gguf(file, device).unwrap();
+    for lengths in [vec![1], vec![130], vec![3, 1, 70, 2, 64, 65]] {
+        let batch = RaggedBatch::new(&lengths);
+        let ids: Vec<i32> = (0..batch.tokens() as i32).map(|token| (token * 37 + 11) % 300).collect();
+        let input = || Tensor::<1, Int>::from_data(TensorData::new(ids.clone(), [ids.len()]), (device, DType::I32));
+        for pooling in [Pooling::Last, Pooling::Cls, Pooling::Mean] {
+            model = model.with_pooling(pooling);
+            let states = model.hidden_states(input(), &batch);
+            let expected = floats(burn_i2s::ops::pool(states, batch.offsets(), pooling));
+            let found = floats(model.forward(input(), &batch));
+            let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same && found.len() == expected.len(), "{} on {name}: {pooling:?} of {lengths:?}", B::NAME);
         }
     }
 }

@@ -3,5 +3,8 @@
 
 mod common;
 mod embedder;
+mod endurance;
 mod goldens;
+mod hashes;
 mod layers;
+mod store;

@@ -52,6 +52,11 @@ impl CpuBackend for Flex {
         with_slice!(&tensor, f32, <[f32]>::to_vec)
     }
 
+    fn reclaim(tensor: FlexTensor) -> Option<Vec<f32>> {
+        let whole = tensor.is_unique() && tensor.dtype() == DType::F32 && tensor.as_slice::<f32>().is_some();
+        whole.then(|| tensor.into_data().try_into_vec().ok()).flatten()
+    }
+
     fn from_floats(values: Vec<f32>, shape: Shape) -> FlexTensor {
         FlexTensor::from_data(TensorData::new(values, shape))
     }

@@ -23,6 +23,8 @@ pub(crate) trait CpuBackend: Backend {
     fn to_indices(tensor: &IntTensor<Self>) -> Vec<u32>;
     /// The tensor's buffer, without a copy when nothing else holds it.
     fn into_floats(tensor: FloatTensor<Self>) -> Vec<f32>;
+    /// The tensor's buffer for other use, if nothing else holds it; its values and length are unspecified.
+    fn reclaim(tensor: FloatTensor<Self>) -> Option<Vec<f32>>;
     /// A float tensor around `values`, without a copy.
     fn from_floats(values: Vec<f32>, shape: Shape) -> FloatTensor<Self>;
 }

@@ -66,6 +66,15 @@ impl CpuBackend for NdArray {
         }
     }
 
+    fn reclaim(tensor: NdArrayTensor) -> Option<Vec<f32>> {
+        match tensor {
+            NdArrayTensor::F32(storage) if storage.is_unique() => {
+                Some(storage.into_owned().into_owned().into_raw_vec_and_offset().0)
+            }
+            _ => None,
+        }
+    }
+
     fn from_floats(values: Vec<f32>, shape: Shape) -> NdArrayTensor {
         NdArrayTensor::from_data(TensorData::new(values, shape))
     }

@@ -1,8 +1,9 @@
 //! What the two 256-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
+use super::dots::{self, Packed, Sums, cut, each, packed_rows};
 use super::output::Rect;
-use super::panel::{self, Packed, STEPS, Step, Sums, cut, each, packed_rows};
+use super::panel::{STEPS, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -122,5 +123,5 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m256i; 4], row_sum: i32, sums: &m
 /// Turns the sums of a tile into its outputs.
 #[target_feature(enable = "avx2")]
 pub(super) fn finish<T: Output>(sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
-    panel::finish::<COLS, T>(sums, weight_scale, scales, out);
+    dots::finish::<COLS, T>(sums, weight_scale, scales, out);
 }

@@ -2,10 +2,9 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
 use super::output::Rect;
-use super::panel::{
-    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
-};
+use super::panel::{Ahead, Level, STEPS, Step, dword};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -23,7 +22,6 @@ impl Level for Avx2 {
     const PANEL_COLS: usize = COLS;
     // 4 x 2 accumulators, 2 vectors of codes, a mask, a broadcast and a product are 13 of 16 registers.
     const PANEL_ROWS: usize = 4;
-    const DOT_ROWS: usize = 2;
 
     fn panel_from(_blocks: usize) -> usize {
         // Measured at 640 to 3072 columns: panels win from 4 rows on.
@@ -64,6 +62,10 @@ impl Level for Avx2 {
             }
         })
     }
+}
+
+impl Dots for Avx2 {
+    const DOT_ROWS: usize = 2;
 
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2.

@@ -1,8 +1,9 @@
 //! What the two 512-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
+use super::dots::{self, Packed, Sums, cut, packed_rows};
 use super::output::Rect;
-use super::panel::{self, Packed, STEPS, Step, Sums, cut, packed_rows, pairs};
+use super::panel::{STEPS, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -23,6 +24,16 @@ pub(super) fn blocks(panel: &[Step]) -> &[PanelBlock] {
 /// The blocks of a panel, to be written.
 pub(super) fn blocks_mut(panel: &mut [Step]) -> &mut [PanelBlock] {
     panel.as_chunks_mut().0.as_chunks_mut().0
+}
+
+/// The rows in whole pairs.
+#[inline(always)]
+pub(super) fn pairs<'a, T, const N: usize>(rows: &[&'a [T]; N]) -> [&'a [[T; 2]]; N] {
+    let mut pairs: [&[[T; 2]]; N] = [&[]; N];
+    for (pairs, row) in pairs.iter_mut().zip(rows) {
+        *pairs = row.as_chunks().0;
+    }
+    pairs
 }
 
 /// Loads 64 bytes.
@@ -174,5 +185,5 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m512i; 4], row_sum: i32, sums: &m
 /// Turns the sums of a tile into its outputs.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn finish<T: Output>(sums: &Sums, weight_scale: f32, scales: &[f32], out: Rect<'_, T>) {
-    panel::finish::<COLS, T>(sums, weight_scale, scales, out);
+    dots::finish::<COLS, T>(sums, weight_scale, scales, out);
 }

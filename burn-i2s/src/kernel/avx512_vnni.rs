@@ -2,10 +2,9 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
 use super::output::Rect;
-use super::panel::{
-    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
-};
+use super::panel::{Ahead, Level, STEPS, Step, dword};
 use crate::isa::Avx512Vnni;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -14,7 +13,6 @@ impl Level for Avx512Vnni {
     const PANEL_COLS: usize = COLS;
     // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
     const PANEL_ROWS: usize = 5;
-    const DOT_ROWS: usize = 5;
 
     fn panel_from(blocks: usize) -> usize {
         // Measured at 640, 1024, 2048 and 3072 columns: the lines cross at 6, 10, 20 and 30 rows.
@@ -49,6 +47,10 @@ impl Level for Avx512Vnni {
             }
         })
     }
+}
+
+impl Dots for Avx512Vnni {
+    const DOT_ROWS: usize = 5;
 
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with VNNI.
@@ -134,10 +136,10 @@ fn dots<const ROWS: usize, const DOTS: usize>(
 ) {
     let blocks = x[0].len();
     let pairs = blocks / 2;
-    let x_pairs = cut(&panel::pairs(x), pairs);
+    let x_pairs = cut(&avx512::pairs(x), pairs);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
-        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let packed_pairs = cut(&avx512::pairs(&packed), pairs);
         let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
         for pair in 0..pairs {
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));

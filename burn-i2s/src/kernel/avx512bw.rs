@@ -3,10 +3,9 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
 use super::output::Rect;
-use super::panel::{
-    self, Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
-};
+use super::panel::{Ahead, Level, STEPS, Step, dword};
 use crate::isa::Avx512Bw;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -19,7 +18,6 @@ impl Level for Avx512Bw {
     // 5 x 4 accumulators, 4 vectors of codes, a mask, a broadcast and a product are 27 of 32 registers; the totals, used
     // once a block, live in memory.
     const PANEL_ROWS: usize = 5;
-    const DOT_ROWS: usize = 5;
 
     fn panel_from(_blocks: usize) -> usize {
         // Measured at 640 to 3072 columns: the lines cross between 4 and 8 rows.
@@ -54,6 +52,10 @@ impl Level for Avx512Bw {
             }
         })
     }
+}
+
+impl Dots for Avx512Bw {
+    const DOT_ROWS: usize = 5;
 
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX-512 with byte and word operations.
@@ -165,10 +167,10 @@ fn dots<const ROWS: usize>(
 ) {
     let blocks = x[0].len();
     let pairs = blocks / 2;
-    let x_pairs = cut(&panel::pairs(x), pairs);
+    let x_pairs = cut(&avx512::pairs(x), pairs);
     for column in (0..cols).step_by(DOTS) {
         let packed = packed_rows::<DOTS>(weights, column, cols, blocks);
-        let packed_pairs = cut(&panel::pairs(&packed), pairs);
+        let packed_pairs = cut(&avx512::pairs(&packed), pairs);
         let mut acc = [[_mm512_setzero_si512(); DOTS]; ROWS];
         for pair in 0..pairs {
             let (x, w_pair) = (each(&x_pairs, pair), each(&packed_pairs, pair));

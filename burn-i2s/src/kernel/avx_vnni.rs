@@ -2,10 +2,9 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
 use super::output::Rect;
-use super::panel::{
-    Ahead, DOT_AHEAD, Level, Packed, STEPS, Step, Sums, by_rows, cut, dword, each, packed_rows, prefetch,
-};
+use super::panel::{Ahead, Level, STEPS, Step, dword};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -14,7 +13,6 @@ impl Level for AvxVnni {
     const PANEL_COLS: usize = COLS;
     // 5 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are 14 of 16 registers.
     const PANEL_ROWS: usize = 5;
-    const DOT_ROWS: usize = 2;
 
     fn panel_from(_blocks: usize) -> usize {
         // Measured at 640, 1024 and 3072 columns: the lines cross near 32 rows at all three.
@@ -49,6 +47,10 @@ impl Level for AvxVnni {
             }
         })
     }
+}
+
+impl Dots for AvxVnni {
+    const DOT_ROWS: usize = 2;
 
     fn dot(self, x: &[&[[i8; BLOCK]]], row_sums: &[i32], weights: Packed<'_>, cols: usize, sums: &mut Sums) {
         // SAFETY: `self` proves AVX2 with AVX-VNNI.

@@ -45,6 +45,9 @@ macro_rules! multiversion {
                     // SAFETY: both witnesses are built only where every feature that `avx512` enables was detected.
                     unsafe { avx512($($arg),*) }
                 }
+                // NEON and its fused multiply-add are what every function is compiled for on this architecture.
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Isa::Neon(_) | $crate::isa::Isa::NeonDotprod(_) => $scalar($($arg),*),
             }
         }
     };

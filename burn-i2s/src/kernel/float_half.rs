@@ -26,6 +26,8 @@ pub(crate) fn decode_f16(isa: Isa, bytes: &[u8], out: &mut [f32]) {
             unsafe { x86::decode_16(chunks, out_chunks) };
             decode_rest(rest, out_rest);
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::NeonDotprod(_) => decode_rest(values, out),
     }
 }
 

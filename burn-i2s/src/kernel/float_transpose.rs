@@ -44,6 +44,8 @@ pub(crate) fn transpose(isa: Isa, source: Rows<'_>, out: &mut [f32], out_stride:
             block(source, (full_rows, 0), out, out_stride);
             block(Rows { rows: full_rows, ..source }, (0, full_cols), out, out_stride);
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::NeonDotprod(_) => block(source, (0, 0), out, out_stride),
     }
 }
 

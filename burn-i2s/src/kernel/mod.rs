@@ -16,10 +16,16 @@ mod avx512_vnni;
 mod avx512bw;
 #[cfg(target_arch = "x86_64")]
 mod avx_vnni;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod dots;
 pub(crate) mod float;
 pub(crate) mod float_grid;
 pub(crate) mod float_half;
 pub(crate) mod float_transpose;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dotprod;
 pub(crate) mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
@@ -84,6 +90,10 @@ pub(crate) fn run<T: Output>(isa: Isa, job: Job<'_, T>) {
         Isa::Avx512Bw(proof) => panel::run(proof, job),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni(proof) => panel::run(proof, job),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(proof) => dots::run(proof, job),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDotprod(proof) => dots::run(proof, job),
     }
 }
 
@@ -91,7 +101,7 @@ pub(crate) fn run<T: Output>(isa: Isa, job: Job<'_, T>) {
 pub(crate) fn column_unit(isa: Isa) -> usize {
     match isa {
         Isa::Scalar => 1,
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         _ => 64,
     }
 }

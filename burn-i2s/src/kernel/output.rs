@@ -27,7 +27,10 @@ impl<'a, T> Rect<'a, T> {
         Self { origin: values.as_mut_ptr(), pitch: cols, rows, cols, owner: PhantomData }
     }
 
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for tiles, which the vector levels have"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "for tiles, which the vector levels have")
+    )]
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -61,7 +64,10 @@ impl<'a, T> Rect<'a, T> {
     ///
     /// # Panics
     /// When it is not inside.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for tiles, which the vector levels have"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "for tiles, which the vector levels have")
+    )]
     pub(crate) fn part(&mut self, rows: Range<usize>, cols: Range<usize>) -> Rect<'_, T> {
         let whole = Rect { owner: PhantomData, ..*self };
         let (whole, _) = whole.split_rows(rows.end);
