@@ -166,7 +166,6 @@ fn wrong_usage_exits_with_2() {
         vec!["embed", "-p", "x", "--override-kv", "no-equals-sign"],
         vec!["embed", "-p", "x", "--override-kv", "qwen3.context_lenght=int:5"],
         vec!["embed", "-p", "x", "-t", "60000"],
-        vec!["tokenize", "-p", "x", "--tokenizer", "t.json", "-m", "m.gguf"],
         vec!["embed", "-p", "x", "--max-tokens", "0"],
         vec!["embed", "-p", "x", "--isa", "sse9"],
         vec!["frobnicate"],
