@@ -11,6 +11,8 @@
 
 mod body;
 
+#![cfg_attr(feature = "ndarray", allow(deprecated, reason = "upstream deprecates NdArray, which the trait below must name"))]
+
 use crate::attention::AttentionShape;
 use crate::backend::CpuBackend;
 use crate::dense::DenseMatrix;
@@ -323,7 +325,6 @@ macro_rules! implement {
 #[cfg(feature = "flex")]
 implement!(burn::backend::Flex);
 #[cfg(feature = "ndarray")]
-#[allow(deprecated, reason = "upstream deprecates the backend as a whole")]
 mod ndarray {
     use super::*;
     implement!(burn::backend::NdArray);
