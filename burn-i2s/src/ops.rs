@@ -9,9 +9,12 @@
 //! calls a Burn built-in, so the bits of a result depend on neither the Burn backend, nor the instruction set, nor the
 //! number of threads.
 
-mod body;
+#![cfg_attr(
+    feature = "ndarray",
+    allow(deprecated, reason = "upstream deprecates NdArray, which the trait below must name")
+)]
 
-#![cfg_attr(feature = "ndarray", allow(deprecated, reason = "upstream deprecates NdArray, which the trait below must name"))]
+mod body;
 
 use crate::attention::AttentionShape;
 use crate::backend::CpuBackend;
