@@ -60,8 +60,8 @@ fn dots<const ROWS: usize>(
         let mut acc = [[vdupq_n_s32(0); DOTS]; ROWS];
         for b in 0..blocks {
             let (x, block) = (each(&x, b), each(&packed, b));
-            for j in 0..DOTS {
-                prefetch(packed[j], DOT_AHEAD + b * BLOCK_BYTES);
+            for packed in packed {
+                prefetch(packed, DOT_AHEAD + b * BLOCK_BYTES);
             }
             for half in 0..2 {
                 let mut w = [vdupq_n_u8(0); DOTS];
