@@ -124,6 +124,21 @@ fn tokenize_prints_the_ids_of_the_golden_file() {
 }
 
 #[test]
+fn a_refused_tokenizer_is_named_once_by_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.json");
+    std::fs::write(&path, "{").unwrap();
+    for command in ["tokenize", "embed"] {
+        let mut program = program();
+        let (code, _, stderr) =
+            run(program.arg(command).arg("-m").arg(model()).args(["-p", "x", "--tokenizer"]).arg(&path));
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains(&format!("error: {}: not a tokenizer.json: EOF", path.display())), "{stderr}");
+        assert_eq!(stderr.matches("other.json").count(), 1, "{stderr}");
+    }
+}
+
+#[test]
 fn info_describes_models_and_other_files() {
     let (code, stdout, _) = run(program().arg("info").arg(model()));
     assert_eq!(code, 0);
@@ -151,7 +166,6 @@ fn wrong_usage_exits_with_2() {
         vec!["embed", "-p", "x", "--override-kv", "no-equals-sign"],
         vec!["embed", "-p", "x", "--override-kv", "qwen3.context_lenght=int:5"],
         vec!["embed", "-p", "x", "-t", "60000"],
-        vec!["tokenize", "-p", "x", "--tokenizer", "t.json", "-m", "m.gguf"],
         vec!["embed", "-p", "x", "--max-tokens", "0"],
         vec!["embed", "-p", "x", "--isa", "sse9"],
         vec!["frobnicate"],

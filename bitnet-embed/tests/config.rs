@@ -211,6 +211,23 @@ fn impossible_numbers_are_refused() {
 }
 
 #[test]
+fn files_too_long_for_a_configuration_and_what_is_no_file_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (modules, config) = (dir.path().join("modules.json"), dir.path().join("config.json"));
+    let pooling = || pooling_of_checkpoint(dir.path()).unwrap_err().to_string();
+    std::fs::create_dir(&modules).unwrap();
+    assert_eq!(pooling(), format!("cannot read {}: not a regular file", modules.display()));
+    std::fs::remove_dir(&modules).unwrap();
+    let limit = "it is longer than 16777216 bytes, which is the limit";
+    for path in [&modules, &config] {
+        std::fs::File::create(path).unwrap().set_len((16 << 20) + 1).unwrap();
+    }
+    assert_eq!(pooling(), format!("cannot read {}: {limit}", modules.display()));
+    let error = ModelConfig::from_json_file(&config, Pooling::Mean).unwrap_err().to_string();
+    assert_eq!(error, format!("cannot read {}: {limit}", config.display()));
+}
+
+#[test]
 fn pooling_is_read_as_sentence_transformers_does() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &str| {

@@ -1,6 +1,7 @@
 //! Models of the published sizes: both backends agree to the bit, and memory above the mapped file stays small.
 //!
 //! Too large for every test run. `docs/checks.md` has the commands.
+#![cfg(feature = "burn")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -74,7 +74,10 @@ fn the_steps_of_the_library_that_no_model_uses_are_refused_by_name() {
         ),
         (split(json!({"Regex": "(a*)*b"})), "pre_tokenizer.pattern is {\"Regex\":\"(a*)*b\"}, "),
         (split(json!({"String": ""})), "pre_tokenizer.pattern is {\"String\":\"\"}, "),
-        (split(json!({"String": " "})), "pre_tokenizer.behavior is \"Isolated\", "),
+        (
+            json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Removes", "invert": false}),
+            "pre_tokenizer.behavior is \"Removes\", ",
+        ),
         (json!({"type": "Split", "pattern": {"String": " "}, "invert": true}), "pre_tokenizer.invert is true, "),
         (
             json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": false}),

@@ -35,6 +35,7 @@ pub mod ternary_fit;
 mod tokenizer_json;
 pub mod verify;
 pub mod vocab;
+mod vocab_error;
 
 pub use convert::{ConvertOptions, convert};
 pub use error::{ConvertError, EXIT_DIFFERS, EXIT_NOT_WRITTEN, EXIT_REFUSED, EXIT_UNSUPPORTED};

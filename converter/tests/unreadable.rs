@@ -12,7 +12,7 @@ const UNSUPPORTED: i32 = 4;
 
 #[test]
 fn the_other_modules_are_checked_whatever_the_pooling() {
-    for pooling in [&F16[..], &["--outtype", "f16", "--pooling", "last"]] {
+    for pooling in [F16, &["--outtype", "f16", "--pooling", "last"]] {
         for kind in ["sentence_transformers.models.Dense", "x.WeightedLayerPooling", "evil.NotNormalize", "Normalize.x"]
         {
             let copy = Copy::of("qwen3-std");
@@ -73,7 +73,7 @@ fn errors_of_the_pooling_module_name_its_file_and_key() {
         (json!({"pooling_mode_max_tokens": true}), UNSUPPORTED, "\"pooling_mode_max_tokens\""),
         (json!([]), REFUSED, "not an object"),
     ] {
-        for pooling in [&F16[..], &["--outtype", "f16", "--pooling", "last"]] {
+        for pooling in [F16, &["--outtype", "f16", "--pooling", "last"]] {
             let copy = Copy::of("qwen3-std");
             copy.write("1_Pooling/config.json", config.to_string());
             copy.assert_refused(pooling, code, &["1_Pooling/config.json: ", part]);

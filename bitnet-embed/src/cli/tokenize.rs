@@ -9,10 +9,6 @@ use std::io::{self, Write};
 
 pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), CliError> {
     let overrides = arguments.model.overrides()?;
-    if arguments.model.tokenizer.is_some() && (arguments.model.model.is_some() || overrides.keys().next().is_some()) {
-        let usage = "--tokenizer says it all: -m and --override-kv would change nothing";
-        return Err(CliError::Usage(usage.into()));
-    }
     match (&arguments.model.tokenizer, &arguments.model.model) {
         (Some(json), _) => print(arguments, &Tokenizer::from_file(json)?, None),
         (None, Some(path)) => {

@@ -17,6 +17,7 @@ use super::pipeline::Node;
 const BPE: &str = "\"BPE\"";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a model and its steps")]
 pub(super) struct Document {
     #[serde(default)]
     pub(super) version: Value,
@@ -42,6 +43,7 @@ pub(super) struct Added {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object, the model")]
 pub(super) struct Model {
     #[serde(default, rename = "type")]
     pub(super) kind: Value,
@@ -98,7 +100,7 @@ fn other_model(json: &[u8]) -> Option<Value> {
         kind: Value,
     }
     let outline: Outline = serde_json::from_slice(json).ok()?;
-    Some(outline.model.kind).filter(|kind| kind != "BPE")
+    Some(outline.model.kind).filter(|kind| kind.is_string() && kind != "BPE")
 }
 
 impl<'de> Deserialize<'de> for Merge {

@@ -5,6 +5,7 @@
 //! So none of it is built from the file's own description. What the two families of embedding models use is recognised
 //! and built here; anything else is refused by name.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokenizers::normalizers::{self, NFC, NormalizerWrapper, Replace};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -145,8 +146,9 @@ pub(super) fn pre_tokenizer(document: &Value) -> Result<PreTokenizer, TokenizerE
                 None => {
                     let space = |pattern: &Value| *pattern == json!({"String": " "});
                     pattern.expect(space, "the Qwen2 pattern, {\"String\":\" \"}")?;
-                    behavior.expect(|behavior| behavior == "MergedWithPrevious", "\"MergedWithPrevious\"")?;
-                    (SplitPattern::String(" ".into()), SplitDelimiterBehavior::MergedWithPrevious)
+                    let known = SplitDelimiterBehavior::deserialize(behavior.value);
+                    let known = known.map_err(|_| behavior.unsupported("\"MergedWithPrevious\" and its like"))?;
+                    (SplitPattern::String(" ".into()), known)
                 }
             };
             Ok(Split::new(pattern, behavior, false).map_err(library)?.into())

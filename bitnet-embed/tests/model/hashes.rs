@@ -79,7 +79,7 @@ fn texts(golden: &[String]) -> Vec<String> {
     let mut random = Random(1);
     let mut texts = golden.to_vec();
     while texts.len() < TEXTS {
-        let words = if texts.len() % 40 == 0 { 60 + random.below(60) } else { random.below(9) };
+        let words = if texts.len().is_multiple_of(40) { 60 + random.below(60) } else { random.below(9) };
         let words: Vec<&str> = (0..words).map(|_| WORDS[random.below(WORDS.len())]).collect();
         texts.push(words.join(" "));
     }
