@@ -142,7 +142,7 @@ fn no_other_source_enables_a_feature() {
 
 /// `.ci/old-cpus` and `.ci/aarch64` run this on emulated CPUs, whose levels they know.
 #[test]
-#[ignore = "needs BITNET_EXPECT_LEVELS, such as avx2,scalar"]
+#[ignore = "needs BITNET_EXPECT_LEVELS, such as avx2,scalar; .ci/old-cpus and .ci/aarch64 run it"]
 fn the_cpu_has_the_expected_levels() {
     let expected = std::env::var("BITNET_EXPECT_LEVELS").unwrap();
     let found: Vec<&str> = burn_i2s::isa::Isa::available().iter().map(|isa| isa.name()).collect();

@@ -60,7 +60,7 @@ mod memory {
 
     /// `cargo test --release -p bitnet-embed --test model -- --ignored --nocapture a_long_run` makes 100,000 requests.
     #[test]
-    #[ignore = "minutes; the short run starts it with fewer requests"]
+    #[ignore = "minutes; cargo test --release --workspace --test model -- --ignored --nocapture a_long_run"]
     fn a_long_run_keeps_its_memory() {
         let requests: usize = std::env::var(REQUESTS).map_or(100_000, |requests| requests.parse().unwrap());
         let embedder = Embedder::builder().threads(2);
