@@ -68,8 +68,11 @@ impl Set {
             }
             if checkpoint.bitnet {
                 // An f16 master weight and the packed code it becomes are the same ternary weight.
-                let same = crate::common::bits(&vectors_i2s) == crate::common::bits(&vectors_f16);
-                println!("{name}: i2_s and f16 files give {} vectors", if same { "the same" } else { "other" });
+                assert_eq!(
+                    crate::common::bits(&vectors_i2s),
+                    crate::common::bits(&vectors_f16),
+                    "{name}: i2_s against f16 file"
+                );
             }
         }
 
