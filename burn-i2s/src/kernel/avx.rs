@@ -3,7 +3,7 @@
 use super::Output;
 use super::dots::{self, Packed, Sums, cut, each, packed_rows};
 use super::output::Rect;
-use super::panel::{STEPS, Step};
+use super::panel::{STEPS, Scaled, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -19,6 +19,16 @@ pub(super) type PanelBlock = [Step; STEPS];
 pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: `bytes` is 32 readable bytes, and the load takes any alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// The halves of a step. Each call loads them, whatever was loaded before: of 16 registers none is left to keep them in
+/// while their four planes are used, and the compiler would rather keep a sum in memory.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_halves_again(step: &Step) -> [__m256i; 2] {
+    let halves = (&raw const step.0).cast::<__m256i>();
+    // SAFETY: a step is 64 readable bytes aligned to 64, so both halves are readable and aligned to 32.
+    unsafe { [halves.read_volatile(), halves.add(1).read_volatile()] }
 }
 
 /// Loads one plane of the activations of a block.
@@ -118,6 +128,74 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m256i; 4], row_sum: i32, sums: &m
     let result = _mm_sub_epi32(half, _mm_set1_epi32(row_sum));
     // SAFETY: `sums` is 16 writable bytes, and the store takes any alignment.
     unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
+}
+
+/// Writes the outputs of a tile from its sums, `ROWS` rows of 16.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn write_tile<const ROWS: usize, T: Output>(sums: [[__m256i; 2]; ROWS], scaled: Scaled<'_, T>) {
+    let Scaled { weight_scale, scales, mut out } = scaled;
+    // By constant indices, not in a loop: that is too long for the compiler to unroll, and the sums would be kept in
+    // memory for it.
+    const { assert!(ROWS <= 5) };
+    if ROWS > 0 {
+        write_row(sums[0], weight_scale, scales[0], out.row(0));
+    }
+    if ROWS > 1 {
+        write_row(sums[1], weight_scale, scales[1], out.row(1));
+    }
+    if ROWS > 2 {
+        write_row(sums[2], weight_scale, scales[2], out.row(2));
+    }
+    if ROWS > 3 {
+        write_row(sums[3], weight_scale, scales[3], out.row(3));
+    }
+    if ROWS > 4 {
+        write_row(sums[4], weight_scale, scales[4], out.row(4));
+    }
+}
+
+/// Writes the outputs of one row of a tile.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn write_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale: f32, out: &mut [T]) {
+    if let Ok(out) = <&mut [T; COLS]>::try_from(&mut *out) {
+        let out = out.as_chunks_mut().0;
+        for j in 0..2 {
+            write(sums[j], weight_scale, scale, &mut out[j]);
+        }
+    } else {
+        write_narrow_row(sums, weight_scale, scale, out);
+    }
+}
+
+/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 16. A call, so that the loop over rows
+/// is short enough for the compiler to unroll, without which the sums would live in memory.
+#[target_feature(enable = "avx2")]
+#[cold]
+#[inline(never)]
+fn write_narrow_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale: f32, out: &mut [T]) {
+    let mut lanes = [0; COLS];
+    for (&sums, lanes) in sums.iter().zip(lanes.as_chunks_mut().0) {
+        store(sums, lanes);
+    }
+    dots::scale_row(&lanes, weight_scale, scale, out);
+}
+
+/// Writes 8 outputs: [`Output::of`] in each lane.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn write<T: Output>(sums: __m256i, weight_scale: f32, scale: f32, out: &mut [T; 8]) {
+    const { assert!(size_of::<T>() == size_of::<i32>()) };
+    let lanes = if T::SCALED {
+        let values = _mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(weight_scale));
+        _mm256_castps_si256(_mm256_div_ps(values, _mm256_set1_ps(scale)))
+    } else {
+        sums
+    };
+    // SAFETY: `out` is 32 writable bytes, checked above; the store takes any alignment; and `Output` is i32 or f32,
+    // of which every bit pattern is a value.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), lanes) }
 }
 
 /// Turns the sums of a tile into its outputs.

@@ -2,9 +2,9 @@
 
 use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
-use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, dword};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -42,26 +42,29 @@ impl Level for Avx2 {
         }
     }
 
-    fn tile(
-        self,
-        rows: usize,
-        x: &[&[[i8; BLOCK]]],
-        row_sums: &[i32],
-        panel: &[Step],
-        ahead: Ahead<'_>,
-        sums: &mut Sums,
-    ) {
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+        let unpacked = pass.out.rows() >= UNPACK_FROM;
         // SAFETY: `self` proves AVX2.
-        by_rows!(x, row_sums, [1, 2, 3, 4], |ROWS, x, row_sums| unsafe {
-            if rows >= UNPACK_FROM {
-                tile_unpacked::<ROWS>(x, row_sums, panel.as_chunks().0, ahead, sums)
-            } else if ahead.lines == 0 {
-                tile::<ROWS, false>(x, row_sums, panel.as_chunks().0, ahead, sums)
-            } else {
-                tile::<ROWS, true>(x, row_sums, panel.as_chunks().0, ahead, sums)
-            }
-        })
+        unsafe {
+            if unpacked { pass_over_unpacked(pass, panel.as_chunks().0) } else { pass_over(pass, panel.as_chunks().0) }
+        }
     }
+}
+
+/// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx2")]
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+    each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
+        tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
+}
+
+/// [`pass_over`] a panel whose codes are a byte each.
+#[target_feature(enable = "avx2")]
+fn pass_over_unpacked<T: Output>(mut pass: Pass<'_, T>, panel: &[UnpackedBlock]) {
+    each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
+        tile_unpacked::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
 }
 
 impl Dots for Avx2 {
@@ -81,12 +84,13 @@ impl Dots for Avx2 {
 /// `ROWS` activation rows by 16 weight rows. The totals start at the negated row sums, which turns the codes' offset of
 /// one into nothing to do at the end.
 #[target_feature(enable = "avx2")]
-fn tile<const ROWS: usize, const AHEAD: bool>(
+#[inline]
+fn tile<const ROWS: usize, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
     ahead: Ahead<'_>,
-    sums: &mut Sums,
+    scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
@@ -97,9 +101,7 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
         for (t, step) in block.iter().enumerate() {
-            if AHEAD {
-                prefetch(ahead.packed, (b * STEPS + t) * 64);
-            }
+            ahead.fetch(b * STEPS + t);
             let [low, high] = halves(step);
             add(&x, 4 * t, [codes::<0>(low), codes::<0>(high)], &mut acc);
             add(&x, 32 + 4 * t, [codes::<1>(low), codes::<1>(high)], &mut acc);
@@ -108,17 +110,18 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
         }
         widen(&acc, &mut total);
     }
-    finish_tile(&total, sums);
+    avx::write_tile(total, scaled);
 }
 
 /// [`tile`] over a panel whose codes are a byte each.
 #[target_feature(enable = "avx2")]
-fn tile_unpacked<const ROWS: usize>(
+#[inline]
+fn tile_unpacked<const ROWS: usize, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[UnpackedBlock],
     ahead: Ahead<'_>,
-    sums: &mut Sums,
+    scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
     let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
@@ -138,7 +141,7 @@ fn tile_unpacked<const ROWS: usize>(
         }
         widen(&acc, &mut total);
     }
-    finish_tile(&total, sums);
+    avx::write_tile(total, scaled);
 }
 
 #[target_feature(enable = "avx2")]
@@ -172,16 +175,6 @@ fn widen<const ROWS: usize>(acc: &[[__m256i; 2]; ROWS], total: &mut [[__m256i; 2
         for j in 0..2 {
             let pairs = _mm256_madd_epi16(acc[row][j], _mm256_set1_epi16(1));
             total[row][j] = _mm256_add_epi32(total[row][j], pairs);
-        }
-    }
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn finish_tile<const ROWS: usize>(total: &[[__m256i; 2]; ROWS], sums: &mut Sums) {
-    for (total, sums) in total.iter().zip(sums) {
-        for (&total, sums) in total.iter().zip(sums.as_chunks_mut().0) {
-            avx::store(total, sums);
         }
     }
 }

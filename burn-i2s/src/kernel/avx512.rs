@@ -3,7 +3,7 @@
 use super::Output;
 use super::dots::{self, Packed, Sums, cut, packed_rows};
 use super::output::Rect;
-use super::panel::{STEPS, Step};
+use super::panel::{STEPS, Scaled, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -180,6 +180,74 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m512i; 4], row_sum: i32, sums: &m
     let result = _mm_sub_epi32(quarter, _mm_set1_epi32(row_sum));
     // SAFETY: `sums` is 16 writable bytes, and the store takes any alignment.
     unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
+}
+
+/// Writes the outputs of a tile from its sums, `ROWS` rows of 64.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+pub(super) fn write_tile<const ROWS: usize, T: Output>(sums: [[__m512i; VECTORS]; ROWS], scaled: Scaled<'_, T>) {
+    let Scaled { weight_scale, scales, mut out } = scaled;
+    // By constant indices, not in a loop: that is too long for the compiler to unroll, and the sums would be kept in
+    // memory for it.
+    const { assert!(ROWS <= 5) };
+    if ROWS > 0 {
+        write_row(sums[0], weight_scale, scales[0], out.row(0));
+    }
+    if ROWS > 1 {
+        write_row(sums[1], weight_scale, scales[1], out.row(1));
+    }
+    if ROWS > 2 {
+        write_row(sums[2], weight_scale, scales[2], out.row(2));
+    }
+    if ROWS > 3 {
+        write_row(sums[3], weight_scale, scales[3], out.row(3));
+    }
+    if ROWS > 4 {
+        write_row(sums[4], weight_scale, scales[4], out.row(4));
+    }
+}
+
+/// Writes the outputs of one row of a tile.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn write_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, scale: f32, out: &mut [T]) {
+    if let Ok(out) = <&mut [T; COLS]>::try_from(&mut *out) {
+        let out = out.as_chunks_mut().0;
+        for j in 0..VECTORS {
+            write(sums[j], weight_scale, scale, &mut out[j]);
+        }
+    } else {
+        write_narrow_row(sums, weight_scale, scale, out);
+    }
+}
+
+/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 64. A call, so that the loop over rows
+/// is short enough for the compiler to unroll, without which the sums would live in memory.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[cold]
+#[inline(never)]
+fn write_narrow_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, scale: f32, out: &mut [T]) {
+    let mut lanes = [0; COLS];
+    for (&sums, lanes) in sums.iter().zip(lanes.as_chunks_mut().0) {
+        store(sums, lanes);
+    }
+    dots::scale_row(&lanes, weight_scale, scale, out);
+}
+
+/// Writes 16 outputs: [`Output::of`] in each lane.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn write<T: Output>(sums: __m512i, weight_scale: f32, scale: f32, out: &mut [T; 16]) {
+    const { assert!(size_of::<T>() == size_of::<i32>()) };
+    let lanes = if T::SCALED {
+        let values = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(weight_scale));
+        _mm512_castps_si512(_mm512_div_ps(values, _mm512_set1_ps(scale)))
+    } else {
+        sums
+    };
+    // SAFETY: `out` is 64 writable bytes, checked above; the store takes any alignment; and `Output` is i32 or f32,
+    // of which every bit pattern is a value.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), lanes) }
 }
 
 /// Turns the sums of a tile into its outputs.

@@ -2,9 +2,9 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
-use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, dword};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
 use crate::isa::Avx512Vnni;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -28,25 +28,18 @@ impl Level for Avx512Vnni {
         unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
 
-    fn tile(
-        self,
-        _rows: usize,
-        x: &[&[[i8; BLOCK]]],
-        row_sums: &[i32],
-        panel: &[Step],
-        ahead: Ahead<'_>,
-        sums: &mut Sums,
-    ) {
-        let panel = avx512::blocks(panel);
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
         // SAFETY: `self` proves AVX-512 with VNNI.
-        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            match ahead.lines {
-                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
-                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
-                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
-            }
-        })
+        unsafe { pass_over(pass, avx512::blocks(panel)) }
     }
+}
+
+/// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
 }
 
 impl Dots for Avx512Vnni {
@@ -73,12 +66,13 @@ impl Dots for Avx512Vnni {
 /// `ROWS` activation rows by 64 weight rows. The accumulators start at the negated row sums, which turns the codes'
 /// offset of one into nothing to do at the end.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tile<const ROWS: usize, const LINES: usize>(
+#[inline]
+fn tile<const ROWS: usize, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
     ahead: Ahead<'_>,
-    sums: &mut Sums,
+    scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
     let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
@@ -88,20 +82,14 @@ fn tile<const ROWS: usize, const LINES: usize>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
-            for line in 0..LINES {
-                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
-            }
+            ahead.fetch(b * STEPS + t);
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
             plane::<2, ROWS>(&x, t, step, &mut acc);
             plane::<3, ROWS>(&x, t, step, &mut acc);
         }
     }
-    for (acc, sums) in acc.iter().zip(sums) {
-        for (&acc, sums) in acc.iter().zip(sums.as_chunks_mut().0) {
-            avx512::store(acc, sums);
-        }
-    }
+    avx512::write_tile(acc, scaled);
 }
 
 /// Adds one plane of a step: weights `32 * PLANE + 4 * t ..` of the block.

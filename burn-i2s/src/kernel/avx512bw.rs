@@ -3,9 +3,9 @@
 
 use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
-use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, dword};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
 use crate::isa::Avx512Bw;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -33,25 +33,18 @@ impl Level for Avx512Bw {
         unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
     }
 
-    fn tile(
-        self,
-        _rows: usize,
-        x: &[&[[i8; BLOCK]]],
-        row_sums: &[i32],
-        panel: &[Step],
-        ahead: Ahead<'_>,
-        sums: &mut Sums,
-    ) {
-        let panel = avx512::blocks(panel);
-        // SAFETY: `self` proves AVX-512 with byte and word operations.
-        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            match ahead.lines {
-                0 => tile::<ROWS, 0>(x, row_sums, panel, ahead, sums),
-                1 => tile::<ROWS, 1>(x, row_sums, panel, ahead, sums),
-                _ => tile::<ROWS, 2>(x, row_sums, panel, ahead, sums),
-            }
-        })
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+        // SAFETY: `self` proves what the function is compiled for.
+        unsafe { pass_over(pass, avx512::blocks(panel)) }
     }
+}
+
+/// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
 }
 
 impl Dots for Avx512Bw {
@@ -73,12 +66,13 @@ impl Dots for Avx512Bw {
 /// `ROWS` activation rows by 64 weight rows. The totals start at the negated row sums, which turns the codes' offset of
 /// one into nothing to do at the end.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn tile<const ROWS: usize, const LINES: usize>(
+#[inline]
+fn tile<const ROWS: usize, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
     ahead: Ahead<'_>,
-    sums: &mut Sums,
+    scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
     let mut total = [[_mm512_setzero_si512(); VECTORS]; ROWS];
@@ -89,9 +83,7 @@ fn tile<const ROWS: usize, const LINES: usize>(
         let x = each(&x, b);
         let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
         for (t, step) in block.iter().enumerate() {
-            for line in 0..LINES {
-                prefetch(ahead.packed, ((b * STEPS + t) * LINES + line) * 64);
-            }
+            ahead.fetch(b * STEPS + t);
             add(&x, 4 * t, plane::<0>(step), &mut acc);
             add(&x, 32 + 4 * t, plane::<1>(step), &mut acc);
             add(&x, 64 + 4 * t, plane::<2>(step), &mut acc);
@@ -99,7 +91,7 @@ fn tile<const ROWS: usize, const LINES: usize>(
         }
         widen(&acc, &mut total);
     }
-    finish_tile(&total, sums);
+    avx512::write_tile(total, scaled);
 }
 
 /// The codes of one plane of a step.
@@ -142,16 +134,6 @@ fn widen<const ROWS: usize>(acc: &[[__m512i; VECTORS]; ROWS], total: &mut [[__m5
         for j in 0..VECTORS {
             let pairs = _mm512_madd_epi16(acc[row][j], _mm512_set1_epi16(1));
             total[row][j] = _mm512_add_epi32(total[row][j], pairs);
-        }
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn finish_tile<const ROWS: usize>(total: &[[__m512i; VECTORS]; ROWS], sums: &mut Sums) {
-    for (total, sums) in total.iter().zip(sums) {
-        for (&total, sums) in total.iter().zip(sums.as_chunks_mut().0) {
-            avx512::store(total, sums);
         }
     }
 }

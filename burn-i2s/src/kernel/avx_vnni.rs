@@ -1,10 +1,10 @@
 //! AVX2 with the int8 dot product: `vpdpbusd` adds four products of code and activation to each 32-bit lane.
 
 use super::Output;
-use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
-use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch};
+use super::avx::{self, COLS, PanelBlock, codes, load, load_halves_again, load_plane};
+use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, STEPS, Step, dword};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -28,25 +28,18 @@ impl Level for AvxVnni {
         unsafe { avx::stage(packed, cols, blocks, panel.as_chunks_mut().0) }
     }
 
-    fn tile(
-        self,
-        _rows: usize,
-        x: &[&[[i8; BLOCK]]],
-        row_sums: &[i32],
-        panel: &[Step],
-        ahead: Ahead<'_>,
-        sums: &mut Sums,
-    ) {
-        let panel = panel.as_chunks().0;
-        // SAFETY: `self` proves AVX2 with AVX-VNNI.
-        by_rows!(x, row_sums, [1, 2, 3, 4, 5], |ROWS, x, row_sums| unsafe {
-            if ahead.lines == 0 {
-                tile::<ROWS, false>(x, row_sums, panel, ahead, sums)
-            } else {
-                tile::<ROWS, true>(x, row_sums, panel, ahead, sums)
-            }
-        })
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+        // SAFETY: `self` proves what the function is compiled for.
+        unsafe { pass_over(pass, panel.as_chunks().0) }
     }
+}
+
+/// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx2,avxvnni")]
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
 }
 
 impl Dots for AvxVnni {
@@ -73,12 +66,13 @@ impl Dots for AvxVnni {
 /// `ROWS` activation rows by 16 weight rows. The accumulators start at the negated row sums, which turns the codes'
 /// offset of one into nothing to do at the end.
 #[target_feature(enable = "avx2,avxvnni")]
-fn tile<const ROWS: usize, const AHEAD: bool>(
+#[inline]
+fn tile<const ROWS: usize, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
     panel: &[PanelBlock],
     ahead: Ahead<'_>,
-    sums: &mut Sums,
+    scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
     let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
@@ -88,20 +82,14 @@ fn tile<const ROWS: usize, const AHEAD: bool>(
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         for (t, step) in block.iter().enumerate() {
-            if AHEAD {
-                prefetch(ahead.packed, (b * STEPS + t) * 64);
-            }
+            ahead.fetch(b * STEPS + t);
             plane::<0, ROWS>(&x, t, step, &mut acc);
             plane::<1, ROWS>(&x, t, step, &mut acc);
             plane::<2, ROWS>(&x, t, step, &mut acc);
             plane::<3, ROWS>(&x, t, step, &mut acc);
         }
     }
-    for (acc, sums) in acc.iter().zip(sums) {
-        for (&acc, sums) in acc.iter().zip(sums.as_chunks_mut().0) {
-            avx::store(acc, sums);
-        }
-    }
+    avx::write_tile(acc, scaled);
 }
 
 /// Adds one plane of a step: weights `32 * PLANE + 4 * t ..` of the block.
@@ -113,8 +101,8 @@ fn plane<const PLANE: usize, const ROWS: usize>(
     step: &Step,
     acc: &mut [[__m256i; 2]; ROWS],
 ) {
-    let halves = step.0.as_chunks::<32>().0;
-    let weights = [codes::<PLANE>(load(&halves[0])), codes::<PLANE>(load(&halves[1]))];
+    let [low, high] = load_halves_again(step);
+    let weights = [codes::<PLANE>(low), codes::<PLANE>(high)];
     for row in 0..ROWS {
         let x = _mm256_set1_epi32(dword(x[row], 32 * PLANE + 4 * t));
         for j in 0..2 {

@@ -150,8 +150,9 @@ pub(super) fn finish<const COLS: usize, T: Output>(
     }
 }
 
+/// Turns the sums of a row into its outputs.
 #[inline(always)]
-fn scale_row<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
+pub(super) fn scale_row<T: Output>(sums: &[i32], weight_scale: f32, scale: f32, out: &mut [T]) {
     for (out, &sum) in out.iter_mut().zip(sums) {
         *out = T::of(sum, weight_scale, scale);
     }

@@ -47,6 +47,18 @@ pub(crate) struct Rows<'a> {
     pub(crate) scales: &'a [f32],
 }
 
+impl<'a> Rows<'a> {
+    /// `N` rows of `blocks` blocks from row `first` on.
+    #[inline(always)]
+    fn tile<const N: usize>(&self, first: usize, blocks: usize) -> [&'a [[i8; BLOCK]]; N] {
+        let mut tile: [&[[i8; BLOCK]]; N] = [&[]; N];
+        for (i, row) in tile.iter_mut().enumerate() {
+            *row = &self.codes[(first + i) * blocks..][..blocks];
+        }
+        tile
+    }
+}
+
 /// A rectangle of a ternary product: all of `x` times as many weight rows as `out` has columns.
 pub(crate) struct Job<'a, T> {
     pub(crate) x: Rows<'a>,
@@ -60,11 +72,16 @@ pub(crate) struct Job<'a, T> {
 
 /// What a product writes: the exact sum, or the sum scaled to the value it stands for.
 pub(crate) trait Output: Copy + Send {
+    /// Whether the sum is scaled: then `Self` is f32, else i32.
+    const SCALED: bool;
+
     /// The output of the exact sum `sum`, given the matrix's scale and the activation row's.
     fn of(sum: i32, weight_scale: f32, scale: f32) -> Self;
 }
 
 impl Output for i32 {
+    const SCALED: bool = false;
+
     #[inline(always)]
     fn of(sum: i32, _weight_scale: f32, _scale: f32) -> Self {
         sum
@@ -72,6 +89,8 @@ impl Output for i32 {
 }
 
 impl Output for f32 {
+    const SCALED: bool = true;
+
     #[inline(always)]
     fn of(sum: i32, weight_scale: f32, scale: f32) -> Self {
         sum as f32 * weight_scale / scale

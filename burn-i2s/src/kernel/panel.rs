@@ -4,9 +4,10 @@
 //! first, still packed but transposed, so that a lane is a weight row: four activations are broadcast to all lanes, no
 //! lane is ever summed across, and all activation rows pass over the panel while it is in cache.
 
-use super::dots::{self, Dots, MAX_COLS, MAX_ROWS, Packed, Sums, activations, tiles};
-use super::{Job, Output};
-use crate::layout::BLOCK;
+use super::dots::{self, Dots, Packed, prefetch};
+use super::output::Rect;
+use super::{Job, Output, Rows};
+use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::cell::Cell;
 
 /// The same four bytes of 16 weight rows: 16 weights a row in four planes, one dword a row.
@@ -45,16 +46,87 @@ pub(super) trait Level: Dots {
     /// the last one, and nobody reads their sums.
     fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
 
-    /// Sums over a staged panel, a row of them for each activation row. `rows` is what [`Level::stage`] was told.
-    fn tile(
-        self,
-        rows: usize,
-        x: &[&[[i8; BLOCK]]],
-        row_sums: &[i32],
-        panel: &[Step],
-        ahead: Ahead<'_>,
-        sums: &mut Sums,
-    );
+    /// Writes the outputs of all activation rows over a staged panel, in tiles of [`Level::PANEL_ROWS`].
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]);
+}
+
+/// All activation rows and one panel of weight rows.
+pub(super) struct Pass<'a, T> {
+    pub(super) x: Rows<'a>,
+    /// Blocks per row.
+    pub(super) blocks: usize,
+    pub(super) weight_scale: f32,
+    pub(super) next: Next<'a>,
+    /// As many columns as the panel has weight rows of the matrix.
+    pub(super) out: Rect<'a, T>,
+}
+
+/// The panel after the one a pass is over. Its first tiles fetch it, each a part, or memory would have to deliver it all
+/// at once when it is staged: its rows are too many streams for the hardware to follow.
+#[derive(Clone, Copy)]
+pub(super) struct Next<'a> {
+    /// From its first row on; may end before it does.
+    packed: Packed<'a>,
+    /// Bytes of it that a tile asks for, and those of all.
+    share: usize,
+    bytes: usize,
+    /// Cache lines that a tile asks for in each of its steps, one after the other.
+    lines: usize,
+}
+
+impl<'a> Next<'a> {
+    /// What tile number `tile` asks for.
+    #[inline(always)]
+    pub(super) fn ahead(self, tile: usize) -> Ahead<'a> {
+        let at = tile * self.share;
+        let packed = self.packed.get(at / BLOCK_BYTES..).unwrap_or(&[]);
+        Ahead { packed, lines: if at < self.bytes && !packed.is_empty() { self.lines } else { 0 } }
+    }
+}
+
+impl Ahead<'_> {
+    /// Asks for the lines of step `step`.
+    #[inline(always)]
+    pub(super) fn fetch(self, step: usize) {
+        if self.lines > 0 {
+            prefetch(self.packed, step * self.lines * 64);
+        }
+        if self.lines > 1 {
+            prefetch(self.packed, (step * self.lines + 1) * 64);
+        }
+    }
+}
+
+/// Runs the body for each tile of a pass, with its number of activation rows as a constant.
+macro_rules! each_tile {
+    ($pass:ident, $most:literal, [$($rows:literal),+], |$ROWS:ident, $x:ident, $row_sums:ident, $ahead:ident, $scaled:ident| $body:expr) => {
+        for (tile, (first, count)) in tiles($pass.out.rows(), $most).enumerate() {
+            let $ahead = $pass.next.ahead(tile);
+            match count {
+                $($rows => {
+                    const $ROWS: usize = $rows;
+                    let $x = &$pass.x.tile::<$ROWS>(first, $pass.blocks);
+                    let $row_sums = $pass.x.sums[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
+                    let scales = $pass.x.scales[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
+                    let cols = $pass.out.cols();
+                    let out = $pass.out.part(first..first + count, 0..cols);
+                    let $scaled = Scaled { weight_scale: $pass.weight_scale, scales, out };
+                    $body
+                })+
+                _ => unreachable!("a tile of {count} rows"),
+            }
+        }
+    };
+}
+pub(super) use each_tile;
+
+/// Where the outputs of a tile go, and the scales of its sums.
+pub(super) struct Scaled<'a, T> {
+    pub(super) weight_scale: f32,
+    /// Of the tile's activation rows, and perhaps of more after them.
+    pub(super) scales: &'a [f32],
+    /// The tile's rows; as many columns as there are weight rows, at most [`Level::PANEL_COLS`].
+    pub(super) out: Rect<'a, T>,
 }
 
 /// Four activations, to be broadcast: codes `at ..` of a block.
@@ -71,26 +143,18 @@ pub(super) fn run<L: Level, T: Output>(level: L, job: Job<'_, T>) {
 
 fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     let (rows, cols) = (job.out.rows(), job.out.cols());
-    let mut sums = [[0; MAX_COLS]; MAX_ROWS];
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
             level.stage(rows, &job.weights[start * job.blocks..], width, job.blocks, panel);
-            // The passes over a panel fetch the next one, or memory would have to deliver it all at once: the rows of a
-            // panel are too many streams for the hardware to follow. The first few share it.
+            let packed = job.weights.get((start + width) * job.blocks..).unwrap_or(&[]);
             let vectors = L::PANEL_COLS / 16;
             let lines = if rows.div_ceil(L::PANEL_ROWS) >= vectors { 1 } else { 2 };
-            for (pass, (first, count)) in tiles(rows, L::PANEL_ROWS).enumerate() {
-                let next = (start + width + pass * lines * 16) * job.blocks;
-                let ahead = match job.weights.get(next..) {
-                    Some(packed) if pass * lines < vectors => Ahead { packed, lines },
-                    _ => Ahead { packed: &[], lines: 0 },
-                };
-                let x = activations(&job, first, count);
-                level.tile(rows, &x[..count], &job.x.sums[first..][..count], panel, ahead, &mut sums);
-                let out = job.out.part(first..first + count, start..start + width);
-                level.finish(&sums, job.weight_scale, &job.x.scales[first..], out);
-            }
+            let share = lines * 16 * job.blocks * BLOCK_BYTES;
+            let next = Next { packed, share, bytes: L::PANEL_COLS * job.blocks * BLOCK_BYTES, lines };
+            let (x, blocks, weight_scale) = (job.x, job.blocks, job.weight_scale);
+            let out = job.out.part(0..rows, start..start + width);
+            level.pass(Pass { x, blocks, weight_scale, next, out }, panel);
         }
     });
 }
