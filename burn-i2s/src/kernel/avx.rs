@@ -3,7 +3,7 @@
 use super::Output;
 use super::dots::{self, Packed, Sums, cut, each, packed_rows};
 use super::output::Rect;
-use super::panel::{STEPS, Scaled, Step};
+use super::panel::{STEPS, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -130,35 +130,10 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m256i; 4], row_sum: i32, sums: &m
     unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
 }
 
-/// Writes the outputs of a tile from its sums, `ROWS` rows of 16.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn write_tile<const ROWS: usize, T: Output>(sums: [[__m256i; 2]; ROWS], scaled: Scaled<'_, T>) {
-    let Scaled { weight_scale, scales, mut out } = scaled;
-    // By constant indices, not in a loop: that is too long for the compiler to unroll, and the sums would be kept in
-    // memory for it.
-    const { assert!(ROWS <= 5) };
-    if ROWS > 0 {
-        write_row(sums[0], weight_scale, scales[0], out.row(0));
-    }
-    if ROWS > 1 {
-        write_row(sums[1], weight_scale, scales[1], out.row(1));
-    }
-    if ROWS > 2 {
-        write_row(sums[2], weight_scale, scales[2], out.row(2));
-    }
-    if ROWS > 3 {
-        write_row(sums[3], weight_scale, scales[3], out.row(3));
-    }
-    if ROWS > 4 {
-        write_row(sums[4], weight_scale, scales[4], out.row(4));
-    }
-}
-
 /// Writes the outputs of one row of a tile.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn write_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale: f32, out: &mut [T]) {
+pub(super) fn write_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale: f32, out: &mut [T]) {
     if let Ok(out) = <&mut [T; COLS]>::try_from(&mut *out) {
         let out = out.as_chunks_mut().0;
         for j in 0..2 {

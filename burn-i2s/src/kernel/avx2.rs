@@ -4,7 +4,7 @@ use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -32,28 +32,17 @@ impl Level for Avx2 {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
-    fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
-        let steps = blocks * STEPS;
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
         // SAFETY: `self` proves AVX2.
-        unsafe { avx::stage(packed, cols, blocks, panel[..steps].as_chunks_mut().0) }
-        if rows >= UNPACK_FROM {
-            // SAFETY: `self` proves AVX2.
-            unsafe { unpack(panel.as_chunks_mut().0) }
-        }
-    }
-
-    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
-        let unpacked = pass.out.rows() >= UNPACK_FROM;
-        // SAFETY: `self` proves AVX2.
-        unsafe {
-            if unpacked { pass_over_unpacked(pass, panel.as_chunks().0) } else { pass_over(pass, panel.as_chunks().0) }
-        }
+        unsafe { if pass.out.rows() < UNPACK_FROM { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
     }
 }
 
 /// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx2")]
-fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
+    let panel = panel.as_chunks_mut().0;
+    avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
     each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -61,7 +50,10 @@ fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
 
 /// [`pass_over`] a panel whose codes are a byte each.
 #[target_feature(enable = "avx2")]
-fn pass_over_unpacked<T: Output>(mut pass: Pass<'_, T>, panel: &[UnpackedBlock]) {
+fn pass_over_unpacked<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
+    avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel[..pass.blocks * STEPS].as_chunks_mut().0);
+    let panel = panel.as_chunks_mut().0;
+    unpack(panel);
     each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
         tile_unpacked::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -110,7 +102,7 @@ fn tile<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    avx::write_tile(total, scaled);
+    write_tile!(avx::write_row, total, scaled);
 }
 
 /// [`tile`] over a panel whose codes are a byte each.
@@ -141,7 +133,7 @@ fn tile_unpacked<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    avx::write_tile(total, scaled);
+    write_tile!(avx::write_row, total, scaled);
 }
 
 #[target_feature(enable = "avx2")]

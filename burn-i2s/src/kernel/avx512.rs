@@ -1,9 +1,9 @@
 //! What the two 512-bit levels share: loads and stores, the transposition of weight rows, sums across lanes.
 
 use super::Output;
-use super::dots::{self, Packed, Sums, cut, packed_rows};
+use super::dots::{self, Packed, Sums};
 use super::output::Rect;
-use super::panel::{STEPS, Scaled, Step};
+use super::panel::{STEPS, Step};
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
 
@@ -17,12 +17,7 @@ pub(super) const VECTORS: usize = COLS / 16;
 pub(super) type PanelBlock = [[Step; VECTORS]; STEPS];
 
 /// The blocks of a panel.
-pub(super) fn blocks(panel: &[Step]) -> &[PanelBlock] {
-    panel.as_chunks().0.as_chunks().0
-}
-
-/// The blocks of a panel, to be written.
-pub(super) fn blocks_mut(panel: &mut [Step]) -> &mut [PanelBlock] {
+pub(super) fn blocks(panel: &mut [Step]) -> &mut [PanelBlock] {
     panel.as_chunks_mut().0.as_chunks_mut().0
 }
 
@@ -109,63 +104,79 @@ pub(super) fn codes<const PLANE: usize>(packed: __m512i) -> __m512i {
     }
 }
 
-/// Transposes 64 packed rows into a panel.
-#[target_feature(enable = "avx512f")]
-pub(super) fn stage(packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
-    for vector in 0..VECTORS {
-        let rows = packed_rows::<16>(packed, 16 * vector, cols, blocks);
-        let row_pairs = cut(&pairs(&rows), panel.len() / 2);
-        let mut a = [_mm512_setzero_si512(); 16];
-        let (panel_pairs, last) = panel.as_chunks_mut::<2>();
-        for (pair, blocks) in panel_pairs.iter_mut().enumerate() {
-            for (a, row) in a.iter_mut().zip(&row_pairs) {
-                *a = load_pair(&row[pair]);
-            }
-            let steps = transpose(a);
-            for (&step, blocks) in steps.iter().zip(blocks.as_flattened_mut()) {
-                store_step(step, &mut blocks[vector]);
-            }
+/// The packed rows of a panel, to be transposed into it piece by piece.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    /// `cols * blocks` blocks.
+    packed: Packed<'a>,
+    cols: usize,
+    blocks: usize,
+}
+
+impl<'a> Source<'a> {
+    /// The first 64 of `packed`'s rows of `blocks` blocks; from `cols` on, the last of them is repeated.
+    pub(super) fn new(packed: Packed<'a>, cols: usize, blocks: usize) -> Self {
+        assert!(cols > 0 && blocks > 0);
+        Self { packed: &packed[..cols * blocks], cols, blocks }
+    }
+
+    /// Transposes one of the [`PIECES`] pieces of a block: 16 bytes of 16 rows, which are four steps of a vector. Rows
+    /// are put together by lanes as they are loaded, since the multiplications beside it leave more room for loads than
+    /// for shuffles.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn stage_piece(self, block: usize, piece: usize, panel: &mut PanelBlock) {
+        // One check for all 16 loads.
+        assert!(block < self.blocks);
+        let (vector, half) = (piece / 2, piece % 2);
+        let load = |row: usize| {
+            let at = row.min(self.cols - 1) * self.blocks + block;
+            let bytes = self.packed.as_ptr().wrapping_add(at).cast::<__m128i>().wrapping_add(half);
+            // SAFETY: `packed` has `cols * blocks` blocks (see `new`) and `row.min(cols - 1) < cols`, `block < blocks`,
+            // so block `at` is one of them; `half < 2` picks one of its two 16 bytes. The load takes any alignment.
+            unsafe { _mm_loadu_si128(bytes) }
+        };
+        let mut rows = [_mm512_setzero_si512(); 4];
+        for (i, rows) in rows.iter_mut().enumerate() {
+            let row = 16 * vector + i;
+            let lanes = _mm512_castsi128_si512(load(row));
+            let lanes = _mm512_inserti32x4::<1>(lanes, load(row + 4));
+            let lanes = _mm512_inserti32x4::<2>(lanes, load(row + 8));
+            *rows = _mm512_inserti32x4::<3>(lanes, load(row + 12));
         }
-        if let Some(last) = last.first_mut() {
-            for (a, row) in a.iter_mut().zip(&rows) {
-                *a = load_half(&row[blocks - 1]);
-            }
-            let steps = transpose(a);
-            for (step, last) in steps.iter().zip(last) {
-                store_step(*step, &mut last[vector]);
-            }
+        let steps = transpose(rows);
+        for i in 0..4 {
+            store_step(steps[i], &mut panel[4 * half + i][vector]);
         }
     }
 }
 
-/// Transposes a 16 by 16 matrix of dwords.
+/// Pieces of a block of a panel.
+pub(super) const PIECES: usize = 2 * VECTORS;
+
+/// Transposes 4 by 4 dwords in each 128-bit lane.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose(a: [__m512i; 16]) -> [__m512i; 16] {
-    // Pairs, then fours: lane q of c[4 * i + j] holds column 4 * q + j of rows 4 * i ..
-    let mut b = a;
-    for i in 0..8 {
-        b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+fn transpose([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab_low, cd_low),
+        _mm512_unpackhi_epi64(ab_low, cd_low),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+/// Transposes 64 packed rows into a panel.
+#[target_feature(enable = "avx512f")]
+pub(super) fn stage(packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
+    let source = Source::new(packed, cols, blocks);
+    for (b, block) in panel.iter_mut().enumerate() {
+        for piece in 0..PIECES {
+            source.stage_piece(b, piece, block);
+        }
     }
-    let mut c = b;
-    for i in 0..4 {
-        c[4 * i] = _mm512_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
-        c[4 * i + 1] = _mm512_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
-        c[4 * i + 2] = _mm512_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
-        c[4 * i + 3] = _mm512_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
-    }
-    // Then the 128-bit lanes: 0x88 takes lanes 0 and 2 of both, 0xdd lanes 1 and 3.
-    let mut d = c;
-    for j in 0..4 {
-        let even = [_mm512_shuffle_i32x4::<0x88>(c[j], c[4 + j]), _mm512_shuffle_i32x4::<0x88>(c[8 + j], c[12 + j])];
-        let odd = [_mm512_shuffle_i32x4::<0xdd>(c[j], c[4 + j]), _mm512_shuffle_i32x4::<0xdd>(c[8 + j], c[12 + j])];
-        d[j] = _mm512_shuffle_i32x4::<0x88>(even[0], even[1]);
-        d[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd[0], odd[1]);
-        d[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even[0], even[1]);
-        d[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd[0], odd[1]);
-    }
-    d
 }
 
 /// Stores the sums over all lanes of four vectors, less `row_sum`.
@@ -182,35 +193,10 @@ pub(super) fn store_lane_sums([a, b, c, d]: [__m512i; 4], row_sum: i32, sums: &m
     unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), result) }
 }
 
-/// Writes the outputs of a tile from its sums, `ROWS` rows of 64.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-pub(super) fn write_tile<const ROWS: usize, T: Output>(sums: [[__m512i; VECTORS]; ROWS], scaled: Scaled<'_, T>) {
-    let Scaled { weight_scale, scales, mut out } = scaled;
-    // By constant indices, not in a loop: that is too long for the compiler to unroll, and the sums would be kept in
-    // memory for it.
-    const { assert!(ROWS <= 5) };
-    if ROWS > 0 {
-        write_row(sums[0], weight_scale, scales[0], out.row(0));
-    }
-    if ROWS > 1 {
-        write_row(sums[1], weight_scale, scales[1], out.row(1));
-    }
-    if ROWS > 2 {
-        write_row(sums[2], weight_scale, scales[2], out.row(2));
-    }
-    if ROWS > 3 {
-        write_row(sums[3], weight_scale, scales[3], out.row(3));
-    }
-    if ROWS > 4 {
-        write_row(sums[4], weight_scale, scales[4], out.row(4));
-    }
-}
-
 /// Writes the outputs of one row of a tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn write_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, scale: f32, out: &mut [T]) {
+pub(super) fn write_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, scale: f32, out: &mut [T]) {
     if let Ok(out) = <&mut [T; COLS]>::try_from(&mut *out) {
         let out = out.as_chunks_mut().0;
         for j in 0..VECTORS {

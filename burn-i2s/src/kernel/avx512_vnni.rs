@@ -1,10 +1,12 @@
 //! AVX-512 with the int8 dot product: `vpdpbusd` adds four products of code and activation to each 32-bit lane.
 
 use super::Output;
-use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::avx512::{
+    self, COLS, PIECES, PanelBlock, Source, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane,
+};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::Avx512Vnni;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -15,28 +17,37 @@ impl Level for Avx512Vnni {
     const PANEL_ROWS: usize = 5;
 
     fn panel_from(blocks: usize) -> usize {
-        // Measured at 640, 1024, 2048 and 3072 columns: the lines cross at 6, 10, 20 and 30 rows.
-        (5 * blocks / 4).max(6)
+        // Measured at 640, 1024, 2048 and 3072 columns: the lines cross at 5, 6, 9 and 10 rows.
+        (5 * blocks / 8 + 1).clamp(5, 10)
     }
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
     }
 
-    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
-        // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
-    }
-
-    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
+        let panel = avx512::blocks(panel);
+        let (first, others) = pass.split_tile(Self::PANEL_ROWS);
         // SAFETY: `self` proves AVX-512 with VNNI.
-        unsafe { pass_over(pass, avx512::blocks(panel)) }
+        unsafe {
+            staging_pass(first, panel);
+            other_tiles(others, panel);
+        }
     }
 }
 
-/// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
+/// Stages the panel, and meanwhile writes the outputs of one tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+fn staging_pass<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
+    let source = Source::new(pass.weights, pass.out.cols(), pass.blocks);
+    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        staging_tile::<ROWS, T>(x, row_sums, source, panel, ahead, scaled)
+    });
+}
+
+/// The tiles after the first, all in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn other_tiles<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
     each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -89,7 +100,44 @@ fn tile<const ROWS: usize, T: Output>(
             plane::<3, ROWS>(&x, t, step, &mut acc);
         }
     }
-    avx512::write_tile(acc, scaled);
+    write_tile!(avx512::write_row, acc, scaled);
+}
+
+/// [`tile`] while the panel is staged: two blocks are multiplied between the parts of the transposition of the next two.
+/// Multiplication and transposition keep different parts of the CPU busy.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn staging_tile<const ROWS: usize, T: Output>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    source: Source<'_>,
+    panel: &mut [PanelBlock],
+    ahead: Ahead<'_>,
+    scaled: Scaled<'_, T>,
+) {
+    let x = cut(x, panel.len());
+    let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+    for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
+        *acc = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
+    }
+    for piece in 0..PIECES {
+        source.stage_piece(0, piece, &mut panel[0]);
+    }
+    for b in 0..panel.len() {
+        let (now, next) = panel[b..].split_at_mut(1);
+        let x = each(&x, b);
+        for (t, step) in now[0].iter().enumerate() {
+            if let Some(next) = next.first_mut() {
+                source.stage_piece(b + 1, t, next);
+            }
+            ahead.fetch(b * STEPS + t);
+            plane::<0, ROWS>(&x, t, step, &mut acc);
+            plane::<1, ROWS>(&x, t, step, &mut acc);
+            plane::<2, ROWS>(&x, t, step, &mut acc);
+            plane::<3, ROWS>(&x, t, step, &mut acc);
+        }
+    }
+    write_tile!(avx512::write_row, acc, scaled);
 }
 
 /// Adds one plane of a step: weights `32 * PLANE + 4 * t ..` of the block.

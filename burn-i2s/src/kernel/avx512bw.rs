@@ -5,7 +5,7 @@ use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::Avx512Bw;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -28,12 +28,7 @@ impl Level for Avx512Bw {
         blocks * STEPS * VECTORS
     }
 
-    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
-        // SAFETY: `self` proves AVX-512.
-        unsafe { avx512::stage(packed, cols, blocks, avx512::blocks_mut(panel)) }
-    }
-
-    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
         // SAFETY: `self` proves what the function is compiled for.
         unsafe { pass_over(pass, avx512::blocks(panel)) }
     }
@@ -41,7 +36,8 @@ impl Level for Avx512Bw {
 
 /// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
+    avx512::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
     each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -91,7 +87,7 @@ fn tile<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    avx512::write_tile(total, scaled);
+    write_tile!(avx512::write_row, total, scaled);
 }
 
 /// The codes of one plane of a step.

@@ -4,7 +4,7 @@ use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_halves_again, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::AvxVnni;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;
@@ -23,20 +23,16 @@ impl Level for AvxVnni {
         blocks * STEPS
     }
 
-    fn stage(self, _rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]) {
-        // SAFETY: `self` proves AVX2.
-        unsafe { avx::stage(packed, cols, blocks, panel.as_chunks_mut().0) }
-    }
-
-    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]) {
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
         // SAFETY: `self` proves what the function is compiled for.
-        unsafe { pass_over(pass, panel.as_chunks().0) }
+        unsafe { pass_over(pass, panel.as_chunks_mut().0) }
     }
 }
 
 /// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx2,avxvnni")]
-fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
+    avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
     each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -89,7 +85,7 @@ fn tile<const ROWS: usize, T: Output>(
             plane::<3, ROWS>(&x, t, step, &mut acc);
         }
     }
-    avx::write_tile(acc, scaled);
+    write_tile!(avx::write_row, acc, scaled);
 }
 
 /// Adds one plane of a step: weights `32 * PLANE + 4 * t ..` of the block.

@@ -48,6 +48,14 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    /// The first `rows` rows of `blocks` blocks, and the others.
+    fn split(self, rows: usize, blocks: usize) -> (Self, Self) {
+        let (codes, other_codes) = self.codes.split_at(rows * blocks);
+        let (sums, other_sums) = self.sums.split_at(rows);
+        let (scales, other_scales) = self.scales.split_at(rows);
+        (Self { codes, sums, scales }, Self { codes: other_codes, sums: other_sums, scales: other_scales })
+    }
+
     /// `N` rows of `blocks` blocks from row `first` on.
     #[inline(always)]
     fn tile<const N: usize>(&self, first: usize, blocks: usize) -> [&'a [[i8; BLOCK]]; N] {

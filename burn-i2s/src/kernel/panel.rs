@@ -4,7 +4,7 @@
 //! first, still packed but transposed, so that a lane is a weight row: four activations are broadcast to all lanes, no
 //! lane is ever summed across, and all activation rows pass over the panel while it is in cache.
 
-use super::dots::{self, Dots, Packed, prefetch};
+use super::dots::{self, Dots, Packed, prefetch, tiles};
 use super::output::Rect;
 use super::{Job, Output, Rows};
 use crate::layout::{BLOCK, BLOCK_BYTES};
@@ -24,7 +24,7 @@ pub(super) struct Ahead<'a> {
     /// Where it begins; may end before what is asked for.
     pub(super) packed: Packed<'a>,
     /// Cache lines to ask for in each step, one after the other: that many times 16 rows in a pass. Zero to ask for
-    /// nothing, at most 2.
+    /// nothing, at most 4.
     pub(super) lines: usize,
 }
 
@@ -42,12 +42,10 @@ pub(super) trait Level: Dots {
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
 
-    /// Stages the first [`Level::PANEL_COLS`] rows of `packed`. A panel is always full: from `cols` on, rows repeat
-    /// the last one, and nobody reads their sums.
-    fn stage(self, rows: usize, packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [Step]);
-
-    /// Writes the outputs of all activation rows over a staged panel, in tiles of [`Level::PANEL_ROWS`].
-    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &[Step]);
+    /// Stages a panel in `panel`, [`Level::panel_steps`] of scratch, and writes the outputs of all activation rows over
+    /// it, in tiles of [`Level::PANEL_ROWS`]. A panel is always full: from the columns of the output on, rows repeat the
+    /// last one, and nobody reads their sums.
+    fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]);
 }
 
 /// All activation rows and one panel of weight rows.
@@ -56,9 +54,21 @@ pub(super) struct Pass<'a, T> {
     /// Blocks per row.
     pub(super) blocks: usize,
     pub(super) weight_scale: f32,
+    /// The packed weight rows, and perhaps others after them.
+    pub(super) weights: Packed<'a>,
     pub(super) next: Next<'a>,
     /// As many columns as the panel has weight rows of the matrix.
     pub(super) out: Rect<'a, T>,
+}
+
+impl<'a, T: Output> Pass<'a, T> {
+    /// The first tile of at most `most` rows, and the others.
+    pub(super) fn split_tile(self, most: usize) -> (Self, Self) {
+        let rows = tiles(self.out.rows(), most).next().map_or(0, |(_, rows)| rows);
+        let (first, others) = self.out.split_rows(rows);
+        let ((x, other_x), next) = (self.x.split(rows, self.blocks), self.next);
+        (Self { x, out: first, ..self }, Self { x: other_x, out: others, next: next.after(1), ..self })
+    }
 }
 
 /// The panel after the one a pass is over. Its first tiles fetch it, each a part, or memory would have to deliver it all
@@ -75,6 +85,13 @@ pub(super) struct Next<'a> {
 }
 
 impl<'a> Next<'a> {
+    /// What is left to ask for after the first `tiles` tiles.
+    fn after(self, tiles: usize) -> Self {
+        let done = tiles * self.share;
+        let packed = self.packed.get(done / BLOCK_BYTES..).unwrap_or(&[]);
+        Self { packed, bytes: self.bytes.saturating_sub(done), ..self }
+    }
+
     /// What tile number `tile` asks for.
     #[inline(always)]
     pub(super) fn ahead(self, tile: usize) -> Ahead<'a> {
@@ -88,11 +105,17 @@ impl Ahead<'_> {
     /// Asks for the lines of step `step`.
     #[inline(always)]
     pub(super) fn fetch(self, step: usize) {
+        // Not a loop, whose counter would cost more than the branches, which always go the same way.
+        let at = step * self.lines * 64;
         if self.lines > 0 {
-            prefetch(self.packed, step * self.lines * 64);
+            prefetch(self.packed, at);
         }
         if self.lines > 1 {
-            prefetch(self.packed, (step * self.lines + 1) * 64);
+            prefetch(self.packed, at + 64);
+        }
+        if self.lines > 2 {
+            prefetch(self.packed, at + 128);
+            prefetch(self.packed, at + 192);
         }
     }
 }
@@ -120,6 +143,31 @@ macro_rules! each_tile {
 }
 pub(super) use each_tile;
 
+/// Writes the outputs of a tile of `ROWS` rows from its sums, by `write_row` of the level. By constant indices, not in a
+/// loop or a call: the compiler would not unroll the one nor always inline the other, and keep the sums in memory.
+macro_rules! write_tile {
+    ($write_row:path, $sums:ident, $scaled:ident) => {
+        const { assert!(ROWS <= 5) };
+        let Scaled { weight_scale, scales, mut out } = $scaled;
+        if ROWS > 0 {
+            $write_row($sums[0], weight_scale, scales[0], out.row(0));
+        }
+        if ROWS > 1 {
+            $write_row($sums[1], weight_scale, scales[1], out.row(1));
+        }
+        if ROWS > 2 {
+            $write_row($sums[2], weight_scale, scales[2], out.row(2));
+        }
+        if ROWS > 3 {
+            $write_row($sums[3], weight_scale, scales[3], out.row(3));
+        }
+        if ROWS > 4 {
+            $write_row($sums[4], weight_scale, scales[4], out.row(4));
+        }
+    };
+}
+pub(super) use write_tile;
+
 /// Where the outputs of a tile go, and the scales of its sums.
 pub(super) struct Scaled<'a, T> {
     pub(super) weight_scale: f32,
@@ -146,15 +194,15 @@ fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
-            level.stage(rows, &job.weights[start * job.blocks..], width, job.blocks, panel);
-            let packed = job.weights.get((start + width) * job.blocks..).unwrap_or(&[]);
+            let weights = &job.weights[start * job.blocks..];
+            let packed = weights.get(width * job.blocks..).unwrap_or(&[]);
             let vectors = L::PANEL_COLS / 16;
-            let lines = if rows.div_ceil(L::PANEL_ROWS) >= vectors { 1 } else { 2 };
+            let lines = vectors.div_ceil(rows.div_ceil(L::PANEL_ROWS)).max(1);
             let share = lines * 16 * job.blocks * BLOCK_BYTES;
             let next = Next { packed, share, bytes: L::PANEL_COLS * job.blocks * BLOCK_BYTES, lines };
             let (x, blocks, weight_scale) = (job.x, job.blocks, job.weight_scale);
             let out = job.out.part(0..rows, start..start + width);
-            level.pass(Pass { x, blocks, weight_scale, next, out }, panel);
+            level.pass(Pass { x, blocks, weight_scale, weights, next, out }, panel);
         }
     });
 }
