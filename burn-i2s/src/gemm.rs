@@ -10,6 +10,7 @@ use crate::kernel::output::Rect;
 use crate::kernel::{self, Job, Output, Rows};
 use crate::layout::{self, BLOCK};
 use crate::matrix::{MAX_COLUMNS, TernaryMatrix};
+use crate::threads;
 use rayon::prelude::*;
 
 /// Products of one weight and one activation that are worth a thread of their own: some 10 us of work for one core,
@@ -161,7 +162,7 @@ fn run<'a, T: Output + 'a>(
         if x.rows() == 0 { 0 } else { products.saturating_mul(x.rows().max(ROWS_THAT_PAY)) }
     };
     let total = products.iter().fold(0, |total: usize, (x, w, _)| total.saturating_add(cost(x, w)));
-    let threads = rayon::current_num_threads().min(total / PRODUCTS_PER_THREAD);
+    let threads = threads::available().min(total / PRODUCTS_PER_THREAD);
     let mut jobs = Vec::new();
     for (x, w, out) in products {
         // Each product has its part of the pieces.

@@ -77,4 +77,6 @@ pub mod norm;
 #[cfg(feature = "burn")]
 pub mod ops;
 #[cfg(feature = "burn")]
+pub mod pieces;
+#[cfg(feature = "burn")]
 pub mod table;

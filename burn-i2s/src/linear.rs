@@ -77,7 +77,7 @@ pub enum LinearError {
 }
 
 /// A linear layer that a [`ComputeBackend`] supplies.
-pub trait LinearLayer: Module + ModuleDisplay {
+pub trait LinearLayer: Module + ModuleDisplay + Send + Sync {
     /// A layer without weights; a store fills them.
     ///
     /// # Errors
@@ -107,6 +107,8 @@ pub trait ComputeBackend: Module + ModuleDisplay + Default + Copy + 'static {
     type Linear: LinearLayer;
     /// The name that the command line and the benchmarks print.
     const NAME: &'static str;
+    /// The fewest activation rows that are worth a pass of their own over a layer's weights.
+    const ROWS_PER_PASS: usize;
 }
 
 /// Ternary layers in integer arithmetic, straight from the packed bytes.
@@ -120,11 +122,14 @@ pub struct F16Backend;
 impl ComputeBackend for I2sBackend {
     type Linear = BitLinear;
     const NAME: &'static str = "I2_S";
+    const ROWS_PER_PASS: usize = 32;
 }
 
 impl ComputeBackend for F16Backend {
     type Linear = DenseLinear;
     const NAME: &'static str = "F16";
+    // A pass decodes all weights.
+    const ROWS_PER_PASS: usize = 256;
 }
 
 /// A ternary layer on int8 activations, computed in integers.

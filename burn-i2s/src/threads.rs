@@ -2,7 +2,30 @@
 //!
 //! Everything runs in the caller's current rayon pool; this crate never builds a global one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+
+thread_local! {
+    static SERIAL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Threads that an operation started on this thread may use.
+pub(crate) fn available() -> usize {
+    if SERIAL.get() { 1 } else { rayon::current_num_threads() }
+}
+
+/// Runs `f`, whose operations stay on this thread: they are one part of work that was already divided.
+#[cfg(feature = "burn")]
+pub(crate) fn serially<R>(f: impl FnOnce() -> R) -> R {
+    /// Restores the previous state when dropped, so that a panic in `f` does not leave the thread alone for ever.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SERIAL.set(self.0);
+        }
+    }
+    let _restore = Restore(SERIAL.replace(true));
+    f()
+}
 
 /// Elements of streaming work (a few operations each) that are worth handing to another thread.
 const JOB: usize = 1 << 15;
@@ -12,10 +35,10 @@ const JOB: usize = 1 << 15;
 pub(crate) fn units_per_job(units: usize, cost: usize) -> usize {
     let total = units.saturating_mul(cost);
     // The order matters: small work must not be what starts rayon's threads.
-    if total < 2 * JOB || rayon::current_num_threads() == 1 {
+    if total < 2 * JOB || available() == 1 {
         return units.max(1);
     }
-    JOB.div_ceil(cost.max(1)).clamp(1, units.div_ceil(rayon::current_num_threads()))
+    JOB.div_ceil(cost.max(1)).clamp(1, units.div_ceil(available()))
 }
 
 thread_local! {

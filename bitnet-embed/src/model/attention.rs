@@ -10,6 +10,7 @@ use burn_i2s::linear::{ComputeBackend, LinearError, LinearLayer};
 use burn_i2s::norm::RmsNorm;
 use burn_i2s::ops;
 use burn_i2s::rope::RopeTable;
+use std::ops::Range;
 
 /// The attention half of a transformer block.
 #[derive(Module, Debug)]
@@ -59,25 +60,31 @@ impl<B: ComputeBackend> SelfAttention<B> {
         })
     }
 
-    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
-    pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
+    /// Normalised and rotated queries and keys, and values, of the tokens `tokens` of the batch:
+    /// `[tokens, hidden_size]` to `[tokens, heads * head_dim]` each.
+    pub fn project(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, tokens: Range<usize>) -> [Tensor<2>; 3] {
         let [query, key, value] = LinearLayer::project([&self.q_proj, &self.k_proj, &self.v_proj], hidden_states);
         let rope = self.rotary.table(batch.max_positions());
-        let query = rotate(query, &self.q_norm, &rope, batch.positions());
-        let key = rotate(key, &self.k_norm, &rope, batch.positions());
-        self.o_proj.forward(ops::attention(query, key, value, &self.shape, batch.offsets()))
+        let positions = &batch.positions()[tokens];
+        [rotate(query, &self.q_norm, &rope, positions), rotate(key, &self.k_norm, &rope, positions), value]
     }
 
-    /// [`forward`](Self::forward) of some tokens alone, which see all others: `[tokens, hidden_size]` to
-    /// `[asked, hidden_size]`. Each row has the bits it has among all.
-    pub fn forward_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
+    /// What the tokens attend to, before `o_proj`: [`project`](Self::project)ed tensors of the whole batch to
+    /// `[tokens, num_heads * head_dim]`.
+    pub fn attend(&self, [query, key, value]: [Tensor<2>; 3], batch: &RaggedBatch) -> Tensor<2> {
+        ops::attention(query, key, value, &self.shape, batch.offsets())
+    }
+
+    /// [`attend`](Self::attend) of some tokens alone, which see all others: hidden states, `[tokens, hidden_size]`, to
+    /// `[asked, num_heads * head_dim]`. Each row has the bits it has among all.
+    pub fn attend_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
         let asking = ops::select_rows(hidden_states.clone(), asked.rows());
         let query = self.q_proj.forward(asking);
         let [key, value] = LinearLayer::project([&self.k_proj, &self.v_proj], hidden_states);
         let rope = self.rotary.table(batch.max_positions());
         let query = rotate(query, &self.q_norm, &rope, asked.positions());
         let key = rotate(key, &self.k_norm, &rope, batch.positions());
-        self.o_proj.forward(ops::attention_of(query, key, value, &self.shape, batch.offsets(), asked.within()))
+        ops::attention_of(query, key, value, &self.shape, batch.offsets(), asked.within())
     }
 }
 

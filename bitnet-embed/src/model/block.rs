@@ -7,9 +7,10 @@ use super::rotary::Rotary;
 use crate::batch::{RaggedBatch, TokenRows};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use burn_i2s::linear::{ComputeBackend, LinearError};
+use burn_i2s::linear::{ComputeBackend, LinearError, LinearLayer};
 use burn_i2s::norm::RmsNorm;
 use burn_i2s::ops;
+use burn_i2s::pieces::in_pieces;
 
 /// Attention and feed-forward, each normalised before and, in Gemma 3, after.
 ///
@@ -51,21 +52,29 @@ impl<B: ComputeBackend> Block<B> {
         })
     }
 
-    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
+    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`. Tokens meet in attention alone; before and after it each
+    /// thread has its own.
     pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
-        let attended = self.self_attn.forward(self.input_layernorm.forward(hidden_states.clone()), batch);
-        self.after_attention(hidden_states, attended)
+        let heads = in_pieces([hidden_states.clone()], B::ROWS_PER_PASS, |[hidden_states], tokens| {
+            self.self_attn.project(self.input_layernorm.forward(hidden_states), batch, tokens)
+        });
+        let attended = self.self_attn.attend(heads, batch);
+        let [hidden_states] = in_pieces([hidden_states, attended], B::ROWS_PER_PASS, |[hidden_states, attended], _| {
+            [self.after_attention(hidden_states, attended)]
+        });
+        hidden_states
     }
 
     /// [`forward`](Self::forward) of some tokens alone: `[tokens, hidden_size]` to `[asked, hidden_size]`. Each row has
     /// the bits it has among all; of the others, keys and values alone are computed.
     pub fn forward_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
-        let attended = self.self_attn.forward_of(self.input_layernorm.forward(hidden_states.clone()), batch, asked);
+        let attended = self.self_attn.attend_of(self.input_layernorm.forward(hidden_states.clone()), batch, asked);
         self.after_attention(ops::select_rows(hidden_states, asked.rows()), attended)
     }
 
-    /// What is done to each token by itself.
+    /// What is done to each token by itself, given what it attends to.
     fn after_attention(&self, hidden_states: Tensor<2>, attended: Tensor<2>) -> Tensor<2> {
+        let attended = self.self_attn.o_proj.forward(attended);
         let hidden_states = add(hidden_states, attended, self.post_attention_layernorm.as_ref());
         let fed = self.mlp.forward(self.pre_feedforward_layernorm.forward(hidden_states.clone()));
         add(hidden_states, fed, self.post_feedforward_layernorm.as_ref())
