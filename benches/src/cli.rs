@@ -6,7 +6,7 @@ use crate::model::BenchModel;
 use crate::run::{self, Tests};
 use crate::table::{self, Format};
 use crate::texts::{self, TextTests};
-use crate::{limits, verify};
+use crate::{limits, tune, verify};
 use bitnet_embed::embedder::BackendKind;
 use burn_i2s::isa::Isa;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -39,6 +39,8 @@ struct Arguments {
 enum Command {
     /// What this CPU can do at best, and which part of it the kernels reach
     Limits(LimitsArguments),
+    /// Other tile sizes and splits than the built-in ones, and which are best on this CPU
+    Tune(TuneArguments),
     /// Many short texts through the embedder, beside a long one and a query
     Texts(TextsArguments),
 }
@@ -102,6 +104,19 @@ struct LimitsArguments {
     cpu_time: bool,
     /// Milliseconds for each figure
     #[arg(long, value_name = "MS", default_value_t = 200)]
+    time: u64,
+}
+
+#[derive(Args, Debug)]
+struct TuneArguments {
+    /// Threads for the comparison of splits; what the process may use by default
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Instruction-set level; the best one by default
+    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    isa: Option<Isa>,
+    /// Milliseconds for each comparison
+    #[arg(long, value_name = "MS", default_value_t = 100)]
     time: u64,
 }
 
@@ -216,6 +231,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match arguments.command {
         None => bench(&arguments.bench),
         Some(Command::Limits(arguments)) => limits(&arguments),
+        Some(Command::Tune(arguments)) => tune(&arguments),
         Some(Command::Texts(arguments)) => texts(&arguments),
     };
     match result {
@@ -293,6 +309,17 @@ fn limits(arguments: &LimitsArguments) -> Result<(), BenchError> {
             limits::forwards(&models, &arguments.n_prompt.0, isa, clock, time, &mut io::stdout())
         })
     })
+}
+
+fn tune(arguments: &TuneArguments) -> Result<(), BenchError> {
+    let isa = arguments.isa.unwrap_or_else(Isa::best);
+    let time = Duration::from_millis(arguments.time);
+    let threads = arguments.threads.map_or_else(rayon::current_num_threads, usize::from);
+    on_threads(1, || Ok(tune::sizes(isa, time, &mut io::stdout())?))?;
+    if threads == 1 || isa == Isa::Scalar {
+        return Ok(());
+    }
+    on_threads(threads, || Ok(tune::splits(isa, time, &mut io::stdout())?))
 }
 
 fn texts(arguments: &TextsArguments) -> Result<(), BenchError> {

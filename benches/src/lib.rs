@@ -2,7 +2,7 @@
 //!
 //! Nothing is timed before its result was compared with the scalar level's. In reading order: [`cli`] says what can be
 //! asked for, [`model`] opens a file, [`verify`] compares its layers, [`run`] times forwards and [`table`] prints them;
-//! [`limits`] sets kernels against what the CPU could do, [`texts`] times whole texts, and [`shapes`] has the layer
+//! [`limits`] sets kernels against what the CPU could do, [`tune`] tries other tile sizes, [`texts`] times whole texts, and [`shapes`] has the layer
 //! shapes and the made-up data.
 
 pub mod cli;
@@ -14,4 +14,5 @@ pub mod run;
 pub mod shapes;
 pub mod table;
 pub mod texts;
+pub mod tune;
 pub mod verify;

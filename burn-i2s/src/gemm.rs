@@ -11,6 +11,7 @@ use crate::kernel::{self, Job, Output, Rows};
 use crate::layout::{self, BLOCK};
 use crate::matrix::{MAX_COLUMNS, TernaryMatrix};
 use crate::threads;
+use crate::tiling::{Split, Tiling};
 use rayon::prelude::*;
 
 /// Products of one weight and one activation that are worth a thread of their own: some 10 us of work for one core,
@@ -19,12 +20,6 @@ const PRODUCTS_PER_THREAD: usize = 1 << 22;
 
 /// Activation rows below which a weight costs as much as with this many: unpacking and memory then set the pace.
 const ROWS_THAT_PAY: usize = 4;
-
-/// Pieces of work for each thread, so that threads that are held up can leave some to others.
-const JOBS_PER_THREAD: usize = 4;
-
-/// The fewest activation rows of a job, unless there are fewer; staging the weights is then a small part of it.
-const ROWS_PER_JOB: usize = 64;
 
 /// Borrowed rows of int8 activations.
 ///
@@ -117,7 +112,21 @@ pub struct Product<'a> {
 /// # Errors
 /// When the columns of `x` and `w` differ or `out` has another length; `out` is then untouched.
 pub fn ternary_gemm(isa: Isa, x: &Activations<'_>, w: &TernaryMatrix<'_>, out: &mut [f32]) -> Result<(), TernaryError> {
-    run(isa, [(*x, *w, out)])
+    run(isa, None, [(*x, *w, out)])
+}
+
+/// [`ternary_gemm`] divided by other sizes than the level's own: the same bits at another speed.
+///
+/// # Errors
+/// As [`ternary_gemm`].
+pub fn ternary_gemm_tiled(
+    isa: Isa,
+    tiling: &Tiling,
+    x: &Activations<'_>,
+    w: &TernaryMatrix<'_>,
+    out: &mut [f32],
+) -> Result<(), TernaryError> {
+    run(isa, Some(*tiling), [(*x, *w, out)])
 }
 
 /// [`ternary_gemm`] of several products in one parallel region.
@@ -125,7 +134,7 @@ pub fn ternary_gemm(isa: Isa, x: &Activations<'_>, w: &TernaryMatrix<'_>, out: &
 /// # Errors
 /// As [`ternary_gemm`], before any output is written.
 pub fn ternary_gemm_many(isa: Isa, products: &mut [Product<'_>]) -> Result<(), TernaryError> {
-    run(isa, products.iter_mut().map(|product| (product.x, product.w, &mut *product.out)))
+    run(isa, None, products.iter_mut().map(|product| (product.x, product.w, &mut *product.out)))
 }
 
 /// Writes the exact sums of code times weight, without either scale, to `out`, `[rows, out_features]` row-major.
@@ -138,7 +147,7 @@ pub fn ternary_accumulate(
     w: &TernaryMatrix<'_>,
     out: &mut [i32],
 ) -> Result<(), TernaryError> {
-    run(isa, [(*x, *w, out)])
+    run(isa, None, [(*x, *w, out)])
 }
 
 /// Runs the int8 multiply-add of `isa` for `rounds` rounds on registers alone and returns how many products of two
@@ -151,6 +160,7 @@ pub fn spin_multiply_add(isa: Isa, rounds: u64) -> Option<u64> {
 
 fn run<'a, T: Output + 'a>(
     isa: Isa,
+    tiling: Option<Tiling>,
     products: impl IntoIterator<Item = (Activations<'a>, TernaryMatrix<'a>, &'a mut [T])>,
 ) -> Result<(), TernaryError> {
     let products: Vec<_> = products.into_iter().collect();
@@ -165,9 +175,11 @@ fn run<'a, T: Output + 'a>(
     let threads = threads::available().min(total / PRODUCTS_PER_THREAD);
     let mut jobs = Vec::new();
     for (x, w, out) in products {
+        let tiling = tiling.unwrap_or_else(|| Tiling::of(isa, w.in_features()));
         // Each product has its part of the pieces.
-        let pieces = if threads > 1 { cost(&x, &w).div_ceil(total / (threads * JOBS_PER_THREAD)) } else { 1 };
-        divide(isa, x, w, out, pieces, &mut jobs);
+        let all_pieces = threads.saturating_mul(tiling.jobs_per_thread).clamp(1, total.max(1));
+        let pieces = if threads > 1 { cost(&x, &w).div_ceil(total / all_pieces) } else { 1 };
+        divide(isa, tiling, x, w, out, pieces, &mut jobs);
     }
     if threads > 1 {
         jobs.into_par_iter().with_max_len(1).for_each(|job| kernel::run(isa, job));
@@ -189,10 +201,10 @@ fn check(x: &Activations<'_>, w: &TernaryMatrix<'_>, found: usize) -> Result<(),
     Ok(())
 }
 
-/// Divides a product into about `pieces` jobs: by weight rows, so that a weight is read by one thread, and by
-/// activation rows where there are too few weight rows.
+/// Divides a product into about `pieces` jobs, as `tiling` says.
 fn divide<'a, T: Output>(
     isa: Isa,
+    tiling: Tiling,
     x: Activations<'a>,
     w: TernaryMatrix<'a>,
     out: &'a mut [T],
@@ -205,9 +217,18 @@ fn divide<'a, T: Output>(
     }
     let unit = kernel::column_unit(isa);
     let units = cols.div_ceil(unit);
-    let col_pieces = pieces.clamp(1, units);
+    let most_row_pieces = rows.div_ceil(tiling.rows_per_job.max(1));
+    let (col_pieces, row_pieces) = match tiling.split {
+        Split::WeightRows => {
+            let col_pieces = pieces.clamp(1, units);
+            (col_pieces, pieces.div_ceil(col_pieces).clamp(1, most_row_pieces))
+        }
+        Split::ActivationRows => {
+            let row_pieces = pieces.clamp(1, most_row_pieces);
+            (pieces.div_ceil(row_pieces).clamp(1, units), row_pieces)
+        }
+    };
     let cols_per_job = units.div_ceil(col_pieces) * unit;
-    let row_pieces = pieces.div_ceil(col_pieces).clamp(1, rows.div_ceil(ROWS_PER_JOB));
     let rows_per_job = rows.div_ceil(row_pieces);
     let mut right = Rect::new(out, rows, cols);
     for col in (0..cols).step_by(cols_per_job) {
@@ -224,7 +245,7 @@ fn divide<'a, T: Output>(
                 scales: &x.scales[row..][..count],
             };
             let weights = &w.blocks()[col * blocks..];
-            jobs.push(Job { x, blocks, weights, weight_scale: w.weight_scale(), out });
+            jobs.push(Job { x, blocks, weights, weight_scale: w.weight_scale(), tiling, out });
         }
     }
 }

@@ -65,6 +65,7 @@ pub mod rope;
 mod softmax_tile;
 pub mod ternary_floats;
 mod threads;
+pub mod tiling;
 
 #[cfg(feature = "burn")]
 pub mod backend;

@@ -23,11 +23,6 @@ impl Level for Avx2 {
     // 4 x 2 accumulators, 2 vectors of codes, a mask, a broadcast and a product are 13 of 16 registers.
     const PANEL_ROWS: usize = 4;
 
-    fn panel_from(_blocks: usize) -> usize {
-        // Measured at 640 to 3072 columns: panels win from 4 rows on.
-        4
-    }
-
     fn panel_steps(rows: usize, blocks: usize) -> usize {
         blocks * STEPS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
@@ -43,7 +38,7 @@ impl Level for Avx2 {
 fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
     let panel = panel.as_chunks_mut().0;
     avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
-    each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }
@@ -54,7 +49,7 @@ fn pass_over_unpacked<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
     avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel[..pass.blocks * STEPS].as_chunks_mut().0);
     let panel = panel.as_chunks_mut().0;
     unpack(panel);
-    each_tile!(pass, 4, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4], |ROWS, x, row_sums, ahead, scaled| {
         tile_unpacked::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }

@@ -16,18 +16,13 @@ impl Level for Avx512Vnni {
     // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
     const PANEL_ROWS: usize = 5;
 
-    fn panel_from(blocks: usize) -> usize {
-        // Measured at 640, 1024, 2048 and 3072 columns: the lines cross at 5, 6, 9 and 10 rows.
-        (5 * blocks / 8 + 1).clamp(5, 10)
-    }
-
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
     }
 
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
         let panel = avx512::blocks(panel);
-        let (first, others) = pass.split_tile(Self::PANEL_ROWS);
+        let (first, others) = pass.split_tile();
         // SAFETY: `self` proves AVX-512 with VNNI.
         unsafe {
             staging_pass(first, panel);
@@ -40,7 +35,7 @@ impl Level for Avx512Vnni {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn staging_pass<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
     let source = Source::new(pass.weights, pass.out.cols(), pass.blocks);
-    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         staging_tile::<ROWS, T>(x, row_sums, source, panel, ahead, scaled)
     });
 }
@@ -48,7 +43,7 @@ fn staging_pass<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
 /// The tiles after the first, all in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn other_tiles<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
-    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }

@@ -19,11 +19,6 @@ impl Level for Avx512Bw {
     // once a block, live in memory.
     const PANEL_ROWS: usize = 5;
 
-    fn panel_from(_blocks: usize) -> usize {
-        // Measured at 640 to 3072 columns: the lines cross between 4 and 8 rows.
-        6
-    }
-
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
     }
@@ -38,7 +33,7 @@ impl Level for Avx512Bw {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
     avx512::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
-    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }

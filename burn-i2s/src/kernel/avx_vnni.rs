@@ -14,11 +14,6 @@ impl Level for AvxVnni {
     // 5 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are 14 of 16 registers.
     const PANEL_ROWS: usize = 5;
 
-    fn panel_from(_blocks: usize) -> usize {
-        // Measured at 640, 1024 and 3072 columns: the lines cross near 32 rows at all three.
-        32
-    }
-
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS
     }
@@ -33,7 +28,7 @@ impl Level for AvxVnni {
 #[target_feature(enable = "avx2,avxvnni")]
 fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
     avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
-    each_tile!(pass, 5, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }

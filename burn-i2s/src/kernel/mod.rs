@@ -34,6 +34,7 @@ mod scalar;
 
 use crate::isa::Isa;
 use crate::layout::{BLOCK, BLOCK_BYTES};
+use crate::tiling::Tiling;
 use output::Rect;
 
 /// Rows of int8 activations in whole blocks.
@@ -75,6 +76,7 @@ pub(crate) struct Job<'a, T> {
     /// The weight rows of `out`, and after them what is left of the matrix, which a kernel may prefetch.
     pub(crate) weights: &'a [[u8; BLOCK_BYTES]],
     pub(crate) weight_scale: f32,
+    pub(crate) tiling: Tiling,
     pub(crate) out: Rect<'a, T>,
 }
 

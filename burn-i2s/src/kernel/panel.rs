@@ -32,18 +32,14 @@ pub(super) struct Ahead<'a> {
 pub(super) trait Level: Dots {
     /// Weight rows of a panel: a multiple of 16, at most [`MAX_COLS`].
     const PANEL_COLS: usize;
-    /// Activation rows of a tile over a panel.
+    /// The most activation rows of a tile over a panel that the level has registers for.
     const PANEL_ROWS: usize;
-
-    /// The fewest activation rows that are worth staging a panel of `blocks` blocks for. A dot product has a cost of
-    /// its own for each output, the sum across lanes, and a panel one for each weight.
-    fn panel_from(blocks: usize) -> usize;
 
     /// Steps of scratch for a panel of `blocks` blocks when `rows` activation rows will pass over it.
     fn panel_steps(rows: usize, blocks: usize) -> usize;
 
     /// Stages a panel in `panel`, [`Level::panel_steps`] of scratch, and writes the outputs of all activation rows over
-    /// it, in tiles of [`Level::PANEL_ROWS`]. A panel is always full: from the columns of the output on, rows repeat the
+    /// it, in tiles of [`Pass::tile_rows`]. A panel is always full: from the columns of the output on, rows repeat the
     /// last one, and nobody reads their sums.
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]);
 }
@@ -57,14 +53,16 @@ pub(super) struct Pass<'a, T> {
     /// The packed weight rows, and perhaps others after them.
     pub(super) weights: Packed<'a>,
     pub(super) next: Next<'a>,
+    /// The most activation rows of a tile, at most [`Level::PANEL_ROWS`].
+    pub(super) tile_rows: usize,
     /// As many columns as the panel has weight rows of the matrix.
     pub(super) out: Rect<'a, T>,
 }
 
 impl<'a, T: Output> Pass<'a, T> {
-    /// The first tile of at most `most` rows, and the others.
-    pub(super) fn split_tile(self, most: usize) -> (Self, Self) {
-        let rows = tiles(self.out.rows(), most).next().map_or(0, |(_, rows)| rows);
+    /// The first tile, and the others.
+    pub(super) fn split_tile(self) -> (Self, Self) {
+        let rows = tiles(self.out.rows(), self.tile_rows).next().map_or(0, |(_, rows)| rows);
         let (first, others) = self.out.split_rows(rows);
         let ((x, other_x), next) = (self.x.split(rows, self.blocks), self.next);
         (Self { x, out: first, ..self }, Self { x: other_x, out: others, next: next.after(1), ..self })
@@ -122,8 +120,8 @@ impl Ahead<'_> {
 
 /// Runs the body for each tile of a pass, with its number of activation rows as a constant.
 macro_rules! each_tile {
-    ($pass:ident, $most:literal, [$($rows:literal),+], |$ROWS:ident, $x:ident, $row_sums:ident, $ahead:ident, $scaled:ident| $body:expr) => {
-        for (tile, (first, count)) in tiles($pass.out.rows(), $most).enumerate() {
+    ($pass:ident, [$($rows:literal),+], |$ROWS:ident, $x:ident, $row_sums:ident, $ahead:ident, $scaled:ident| $body:expr) => {
+        for (tile, (first, count)) in tiles($pass.out.rows(), $pass.tile_rows).enumerate() {
             let $ahead = $pass.next.ahead(tile);
             match count {
                 $($rows => {
@@ -186,23 +184,24 @@ pub(super) fn dword(block: &[i8; BLOCK], at: usize) -> i32 {
 
 /// Does the job with the loops of `level`.
 pub(super) fn run<L: Level, T: Output>(level: L, job: Job<'_, T>) {
-    if job.out.rows() < L::panel_from(job.blocks) { dots::run(level, job) } else { panels(level, job) }
+    if job.out.rows() < job.tiling.panel_from { dots::run(level, job) } else { panels(level, job) }
 }
 
 fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     let (rows, cols) = (job.out.rows(), job.out.cols());
+    let tile_rows = job.tiling.tile_rows.clamp(1, L::PANEL_ROWS);
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
             let weights = &job.weights[start * job.blocks..];
             let packed = weights.get(width * job.blocks..).unwrap_or(&[]);
             let vectors = L::PANEL_COLS / 16;
-            let lines = vectors.div_ceil(rows.div_ceil(L::PANEL_ROWS)).max(1);
+            let lines = vectors.div_ceil(rows.div_ceil(tile_rows)).max(1);
             let share = lines * 16 * job.blocks * BLOCK_BYTES;
             let next = Next { packed, share, bytes: L::PANEL_COLS * job.blocks * BLOCK_BYTES, lines };
             let (x, blocks, weight_scale) = (job.x, job.blocks, job.weight_scale);
             let out = job.out.part(0..rows, start..start + width);
-            level.pass(Pass { x, blocks, weight_scale, weights, next, out }, panel);
+            level.pass(Pass { x, blocks, weight_scale, weights, next, tile_rows, out }, panel);
         }
     });
 }
