@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, quantize
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter, quantize
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
@@ -84,7 +84,51 @@ def model(path, arch, kind, ternary):
         path.write_bytes(raw)
 
 
-for folder in ("gguf", "tokenizer", "checkpoint", "model"):
+def mixed(path, ternary):
+    """A model of one layer that has every other type of weight; rows of 256 values, as the widest blocks are."""
+    rng = np.random.default_rng(2)
+    writer = GGUFWriter(path, "gemma3")
+    vocab = vocabulary(writer, "llama")
+    hidden, ffn, head_dim = (256, 8, 8)
+    for key, value in [("block_count", 1), ("context_length", 64), ("embedding_length", hidden), ("vocab_size", vocab),
+                       ("feed_forward_length", ffn), ("attention.head_count", 1), ("attention.head_count_kv", 1),
+                       ("attention.key_length", head_dim), ("attention.value_length", head_dim), ("pooling_type", 1)]:
+        writer.add_uint32(f"gemma3.{key}", value)
+    writer.add_float32("gemma3.attention.layer_norm_rms_epsilon", 1e-6)
+
+    def tensor(name, rows, cols, kind):
+        values = rng.standard_normal((rows, cols)).astype(np.float32)
+        try:
+            data = quantize(values, kind)
+        except NotImplementedError:
+            block, size = GGML_QUANT_SIZES[kind]
+            # Any bytes are such a block; these have scales that are small numbers.
+            data = rng.integers(0, 32, (rows, cols // block * size)).astype(np.uint8)
+        writer.add_tensor(name, data, raw_dtype=kind)
+
+    types = GGMLQuantizationType
+    tensor("token_embd.weight", vocab, hidden, types.TQ2_0)
+    for name in ["attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"]:
+        writer.add_tensor(f"blk.0.{name}.weight", np.ones(hidden, dtype=np.float32))
+    for name in ["attn_q_norm", "attn_k_norm"]:
+        writer.add_tensor(f"blk.0.{name}.weight", np.ones(head_dim, dtype=np.float32))
+    for name, rows, cols, kind, master in [
+        ("attn_q", head_dim, hidden, types.Q4_K, types.TQ2_0), ("attn_k", head_dim, hidden, types.Q5_K, types.Q8_0),
+        ("attn_v", head_dim, hidden, types.Q6_K, types.Q5_0), ("attn_output", hidden, head_dim, types.BF16, types.F16),
+        ("ffn_gate", ffn, hidden, types.TQ2_0, types.F32), ("ffn_up", ffn, hidden, types.Q4_0, types.BF16),
+        ("ffn_down", hidden, ffn, types.F32, types.F16),
+    ]:
+        if ternary:
+            writer.add_tensor(f"blk.0.{name}_norm_in.weight", np.ones(cols, dtype=np.float16))
+        tensor(f"blk.0.{name}.weight", rows, cols, master if ternary else kind)
+    writer.add_tensor("output_norm.weight", np.ones(hidden, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+for folder in ("gguf", "tokenizer", "checkpoint", "model", "embed"):
     shutil.rmtree(CORPUS / folder, ignore_errors=True)
     (CORPUS / folder).mkdir(parents=True)
 for arch, kind, ternary in [("qwen3", "gpt2", True), ("gemma3", "llama", True), ("qwen3", "gpt2", False)]:
@@ -92,6 +136,8 @@ for arch, kind, ternary in [("qwen3", "gpt2", True), ("gemma3", "llama", True), 
     model(CORPUS / "model" / name, arch, kind, ternary)
     shutil.copy(CORPUS / "model" / name, CORPUS / "gguf" / name)
     shutil.copy(CORPUS / "model" / name, CORPUS / "tokenizer" / name)
+for ternary in (True, False):
+    mixed(CORPUS / "embed" / f"mixed-{'ternary' if ternary else 'plain'}.gguf", ternary)
 shutil.copy(DATA / "gguf-python" / "every_type.gguf", CORPUS / "gguf")
 shutil.copy(DATA / "checkpoints/qwen3-sharded-f16-mean/tokenizer.json", CORPUS / "tokenizer/byte-level.json")
 shutil.copy(DATA / "checkpoints/qwen3-sharded-f16-mean/model.safetensors.index.json", CORPUS / "checkpoint/index.json")

@@ -4,7 +4,8 @@ use crate::batch::{RaggedBatch, plan_batches};
 use crate::config::{ModelConfig, Overrides};
 use crate::model::BitNetEmbedding;
 use crate::output::Normalization;
-use crate::store::{GgufStore, StoreError};
+use crate::store::{GgufStore, StoreError, StoreProblem};
+use crate::suspects::Suspects;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_i2s::isa::Isa;
@@ -45,6 +46,7 @@ pub struct Embedder {
     max_tokens: usize,
     token_budget: usize,
     path: Option<PathBuf>,
+    suspects: Suspects,
     notes: Vec<String>,
 }
 
@@ -134,15 +136,17 @@ pub enum EmbedError {
     },
     /// The model computed a value that is not a finite number: its weights are not, or overflow.
     #[error(
-        "{}text {text}: the vector has a value that is not a finite number: a weight of the file is not one, or is so \
-         large that sums overflow",
-        named(path)
+        "{}text {text}: the vector has a value that is not a finite number: {}",
+        named(path),
+        weight.as_ref().map_or_else(|| "the weights are so large that sums overflow".to_owned(), ToString::to_string)
     )]
     NotFinite {
         /// The model's file, where there is one.
         path: Option<PathBuf>,
         /// Which text.
         text: usize,
+        /// The weight that is not a finite number; `None` where all are, and their sums overflow.
+        weight: Option<Box<StoreProblem>>,
     },
     /// The thread pool could not be started.
     #[error("cannot start {threads} threads")]
@@ -245,7 +249,8 @@ impl EmbedderBuilder {
         self
     }
 
-    /// Uses this `tokenizer.json` rather than the file's own tokenizer.
+    /// Uses this `tokenizer.json` rather than the file's own tokenizer. Added tokens for which the model has no row are
+    /// ordinary text, as [`Tokenizer::from_json_for_rows`] has it.
     pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
         self.tokenizer = Some(path.into());
         self
@@ -293,8 +298,9 @@ impl EmbedderBuilder {
                 Some(pool.map_err(|source| EmbedError::Threads { threads, source })?)
             }
         };
+        let config = store.plan().config.clone();
         let tokenizer = match &self.tokenizer {
-            Some(json) => Tokenizer::from_file(json).map_err(|source| (None, source)),
+            Some(json) => Tokenizer::from_file_for_rows(json, config.vocab_size).map_err(|source| (None, source)),
             None => {
                 let metadata = store.file().metadata();
                 Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
@@ -302,7 +308,6 @@ impl EmbedderBuilder {
             }
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
-        let config = store.plan().config.clone();
         if tokenizer.id_count() > config.vocab_size {
             let (tokens, vocab_size) = (tokenizer.id_count(), config.vocab_size);
             return Err(EmbedError::Vocabulary { path, tokenizer: self.tokenizer, tokens, vocab_size });
@@ -333,6 +338,7 @@ impl EmbedderBuilder {
             max_tokens: max_tokens.min(config.max_position),
             config,
             path,
+            suspects: store.into_suspects(),
             notes,
             token_budget: self.token_budget.unwrap_or(DEFAULT_TOKEN_BUDGET),
         })
@@ -449,7 +455,8 @@ impl Embedder {
             report.forwards += 1;
             for (&text, vector) in members.iter().zip(pooled.chunks_exact(self.config.hidden_size)) {
                 if vector.iter().any(|value| !value.is_finite()) {
-                    return Err(EmbedError::NotFinite { path: self.path.clone(), text });
+                    let weight = self.suspects.find(&texts[text]).map(Box::new);
+                    return Err(EmbedError::NotFinite { path: self.path.clone(), text, weight });
                 }
                 vectors[text] = vector.to_vec();
                 self.normalization.apply(&mut vectors[text]);

@@ -44,6 +44,8 @@ pub mod model;
 pub mod output;
 #[cfg(feature = "burn")]
 pub mod store;
+#[cfg(feature = "burn")]
+mod suspects;
 
 #[cfg(feature = "burn")]
 pub use burn_i2s::linear::{F16Backend, I2sBackend};

@@ -7,6 +7,7 @@
 use crate::config::{ConfigError, ModelConfig, Overrides, keys};
 use crate::gguf::{GgufError, GgufFile, ModelBytes, TensorInfo};
 use crate::model::{Load, ModelPlan, PlanError, TensorUse};
+use crate::suspects::Suspects;
 use burn::store::burn_pack::Tensor as PackTensor;
 use burn::store::{ApplyResult, ModuleSnapshot, ModuleStore};
 use burn::tensor::{AllocationProperty, Bytes, DType, Shape};
@@ -169,6 +170,11 @@ impl GgufStore {
     /// The file itself.
     pub fn file(&self) -> &GgufFile<bytes::Bytes> {
         &self.file
+    }
+
+    /// What was not checked when a model was loaded from this store.
+    pub(crate) fn into_suspects(self) -> Suspects {
+        Suspects::new(self.file, self.plan.uses)
     }
 
     /// An error of this store's file.

@@ -139,6 +139,65 @@ fn a_refused_tokenizer_is_named_once_by_every_command() {
 }
 
 #[test]
+fn a_tokenizer_of_another_kind_exits_with_4() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    json["normalizer"] = serde_json::json!({"type": "Lowercase"});
+    let path = folder.path().join("lowercase.json");
+    std::fs::write(&path, json.to_string()).unwrap();
+    let tokenizer = ["-p", "x", "--tokenizer", path.to_str().unwrap()];
+    let file = folder.path().join("inside.gguf");
+    let edit = converter::edit::EditOptions {
+        file: model(),
+        set: vec![format!("tokenizer.huggingface.json=str:{json}").parse().unwrap()],
+        delete: Vec::new(),
+        outfile: file.clone(),
+    };
+    converter::edit::edit(&edit, &mut ()).unwrap();
+    for command in ["tokenize", "embed"] {
+        for (arguments, named) in [(&tokenizer[..], "lowercase.json"), (&["-p", "x"], "inside.gguf")] {
+            let gguf = if named == "inside.gguf" { file.clone() } else { model() };
+            let (code, stdout, stderr) = run(program().arg(command).arg("-m").arg(gguf).args(arguments));
+            assert_eq!((code, stdout.as_str()), (4, ""), "{stderr}");
+            let error = stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+            assert!(error.contains(named) && error.contains("\"Lowercase\", which is not supported"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn added_tokens_beyond_the_table_are_text_for_a_tokenizer_given_by_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let mut token = json["added_tokens"][4].clone();
+    token["id"] = 768.into();
+    token["content"] = "<image_soft_token>".into();
+    json["added_tokens"].as_array_mut().unwrap().push(token);
+    json["model"]["vocab"]["<image_soft_token>"] = 768.into();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, json.to_string()).unwrap();
+    let run_both = |command: &str, flags: &[&str]| {
+        let own = run(program().args([command, "-p", "a<image_soft_token>b", "-m"]).arg(model()).args(flags));
+        let given = run(program()
+            .args([command, "-p", "a<image_soft_token>b", "-m"])
+            .arg(model())
+            .args(flags)
+            .arg("--tokenizer")
+            .arg(&path));
+        assert_eq!((given.0, &given.1), (0, &own.1), "{}", given.2);
+        own.1
+    };
+    assert!(!run_both("tokenize", &["--json"]).contains("768"));
+    run_both("embed", &["--embd-output-format", "array"]);
+    // Without a model nothing says how many rows there are.
+    let (code, alone, _) =
+        run(program().args(["tokenize", "--json", "-p", "<image_soft_token>", "--tokenizer"]).arg(&path));
+    assert!(code == 0 && alone.contains("768"), "{alone}");
+}
+
+#[test]
 fn info_describes_models_and_other_files() {
     let (code, stdout, _) = run(program().arg("info").arg(model()));
     assert_eq!(code, 0);

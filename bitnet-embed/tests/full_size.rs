@@ -3,9 +3,11 @@
 //! Too large for every test run. `docs/checks.md` has the commands.
 #![cfg(feature = "burn")]
 
+mod support;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::process::Command;
 
 use bitnet_embed::{BackendKind, Embedder};
 use converter::Outtype;
@@ -20,27 +22,6 @@ fn write_dummy(dir: &Path, arch: DummyArch) -> PathBuf {
     let options = DummyOptions { outfile: Some(path.clone()), ..DummyOptions::new(arch, Outtype::I2S) };
     dummy::write(&options, &mut ()).unwrap();
     path
-}
-
-/// Largest `RssAnon` of the process, in KiB, looked at from outside every half millisecond.
-#[cfg(target_os = "linux")]
-fn peak_anonymous(command: &mut Command) -> u64 {
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let (mut peak, mut samples) = (0, 0);
-    loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        if let Some(kib) = line.and_then(|line| line.trim().strip_suffix(" kB")) {
-            peak = peak.max(kib.parse().unwrap());
-            samples += 1;
-        }
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success());
-            assert!(samples > 10, "only {samples} samples");
-            return peak;
-        }
-        std::thread::sleep(Duration::from_micros(500));
-    }
 }
 
 #[test]
@@ -73,7 +54,7 @@ fn memory_above_the_mapped_file_is_bounded() {
         let text = "word ".repeat(600);
         let mut command = Command::new(env!("CARGO_BIN_EXE_bitnet-embed"));
         command.arg("embed").arg("-m").arg(&path).args(["--max-tokens", "512", "-p", &text]);
-        let peak = peak_anonymous(&mut command);
+        let peak = support::peak_anonymous(&mut command);
         println!("{arch:?}: {peak} KiB of anonymous memory at 512 tokens");
         assert!(peak < limit, "{arch:?}: {peak} KiB, limit {limit} KiB");
     }

@@ -212,7 +212,7 @@ impl ConvertError {
         match self {
             Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
-            Self::Vocab { source: VocabError::Unsupported { .. }, .. } => EXIT_UNSUPPORTED,
+            Self::Vocab { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
             Self::Encode { source: EncodeError::Write(_), .. }
             | Self::OutputIsInput { .. }
             | Self::OutputInCheckpoint { .. }

@@ -46,7 +46,7 @@ pub enum VocabError {
     },
     /// All of `tokenizer.json` would be stored, which has more ids than the token table has rows.
     #[error(
-        "stored whole, it needs {found} ids and the token table has {vocab_size} rows, which readers refuse; leave out --embed-tokenizer, or remove the added tokens beyond the table"
+        "stored whole, it needs {found} ids and the token table has {vocab_size} rows, which readers refuse; leave out --embed-tokenizer, or remove the tokens beyond the table"
     )]
     WholeTooLarge {
         /// One more than its largest id.
@@ -105,6 +105,15 @@ pub enum VocabError {
 }
 
 impl VocabError {
+    /// Whether the tokenizer is of a kind that is not implemented, rather than damaged.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } => true,
+            Self::Library { source } => source.is_unsupported(),
+            _ => false,
+        }
+    }
+
     /// Whether `tokenizer_config.json` is at fault and not `tokenizer.json`.
     pub(crate) fn is_of_config(&self) -> bool {
         match self {

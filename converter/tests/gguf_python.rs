@@ -6,9 +6,11 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use bitnet_embed::gguf::{GgufFile, TensorInfo};
+use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo};
 use burn_i2s::ggml::GgmlType;
 use common::Converted;
+use converter::dummy::{self, DummyArch, DummyOptions};
+use converter::{ConvertOptions, Outtype, recode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -68,6 +70,53 @@ fn the_gguf_package_loads_our_files_whole() {
             assert_eq!(*found, expected, "{name} {args:?}");
         }
     }
+}
+
+/// The package cannot write Q6_K; it must read what we write as we do.
+#[test]
+fn the_gguf_package_reads_q6_k_tables_as_we_do() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (dummy, converted) = (folder.path().join("dummy.gguf"), folder.path().join("q6_k.gguf"));
+    let mut options = DummyOptions::new(DummyArch::Custom, Outtype::F32);
+    options.outfile = Some(dummy.clone());
+    dummy::write(&options, &mut ()).expect("a model");
+    let mut options = ConvertOptions::new(&dummy, Outtype::F32);
+    options.embedding_type = Some(GgmlType::Q6_K);
+    options.outfile = Some(converted.clone());
+    recode(&options, &mut ()).expect("a model");
+    // Rows that ask more of an encoder than a model's: nothing, one value, one sign, every size that has a half scale.
+    let table = GgufFile::read(&converted).expect("a valid file");
+    let table = table.data(table.tensor("token_embd.weight").expect("a table")).expect("data").to_vec();
+    let mut values: Vec<f32> = Vec::new();
+    values.extend([0.0; 256]);
+    values.extend((0..256).map(|n| if n == 77 { -3.5 } else { 0.0 }));
+    values.extend((0..256).map(|n| -(n as f32)));
+    values.extend((0..256).map(|n| 2f32.powi(n % 40 - 25) * if n % 3 == 0 { -1.0 } else { 1.0 }));
+    values.extend((0..256).map(|n| 2e6 * (n as f32).sin()));
+    let mut bytes = table;
+    let row_bytes = GgmlType::Q6_K.row_bytes(256).expect("whole blocks");
+    let hard = bytes.len();
+    bytes.resize(hard + values.len() / 256 * row_bytes, 0);
+    GgmlType::Q6_K.encode_row(&values, &mut bytes[hard..]);
+    let rows = bytes.len() / row_bytes;
+    let mut writer = GgufWriter::new();
+    // The package's reader wants an architecture's file to have metadata at all.
+    writer.metadata("general.architecture", "qwen3").expect("a key");
+    writer.tensor("token_embd.weight", GgmlType::Q6_K, &[rows, 256]).expect("a tensor");
+    let mut writer = writer.write_to(Vec::new()).expect("memory");
+    writer.write("token_embd.weight", &bytes).expect("in order");
+    std::fs::write(&converted, writer.finish().expect("complete")).expect("written");
+    let output = python(&[], &converted);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let file = GgufFile::read(&converted).expect("a valid file");
+    let tensor = &file.tensors()[0];
+    assert!(rows == 4096 + 5 && tensor.rows() == rows);
+    let expected = serde_json::json!([["token_embd.weight", "Q6_K", [rows, 256], expected(&file, tensor)]]);
+    assert_eq!(found["tensors"], expected);
 }
 
 #[test]

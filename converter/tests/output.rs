@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 
 use bitnet_embed::gguf::{GgufFile, Metadata};
+use bitnet_embed::tokenizer::Tokenizer;
 use burn_i2s::ggml::GgmlType;
 use common::{Copy, converter};
 use half::bf16;
@@ -172,9 +173,33 @@ fn added_tokens_beyond_the_table_are_left_out_and_said() {
         tokenizer["added_tokens"].as_array_mut().expect("an array").push(token);
         tokenizer["model"]["vocab"]["<image_soft_token>"] = json!(768);
     });
-    let result = converter(&copy.dir, &["--outtype", "f16"]).assert().success();
-    let stderr = String::from_utf8(result.get_output().stderr.clone()).expect("UTF-8");
-    assert!(stderr.contains("<image_soft_token>"), "{stderr}");
+    let json = std::fs::read(copy.dir.join("tokenizer.json")).expect("a file");
+    let text = "a<image_soft_token> b\n\n<eos>";
+    let mut ids = Vec::new();
+    for flags in [&[][..], &["--embed-tokenizer"]] {
+        let mut command = converter(&copy.dir, &["--outtype", "f16", "--outfile"]);
+        let result = command.arg(copy.output()).args(flags).assert().success();
+        let stderr = String::from_utf8(result.get_output().stderr.clone()).expect("UTF-8");
+        let lines: Vec<&str> = stderr.lines().filter(|line| line.contains("<image_soft_token>")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("1 in all"), "{stderr}");
+        let file = GgufFile::read(copy.output()).expect("a valid file");
+        assert_eq!(file.metadata().array("tokenizer.ggml.tokens").expect("an array").expect("there").len(), 768);
+        // Stored as it is: readers that have such rows are not this one's concern.
+        let stored = file.metadata().str("tokenizer.huggingface.json").expect("a string");
+        assert_eq!(stored.map(str::as_bytes), (!flags.is_empty()).then_some(&json[..]));
+        let tokenizer = Tokenizer::from_gguf(file.metadata()).expect("a tokenizer");
+        assert_eq!(tokenizer.id_count(), 768);
+        ids.push(tokenizer.encode(text).expect("ids"));
+        let paths = [copy.output(), copy.dir.clone()].map(|path| path.display().to_string());
+        common::run(["verify", "--no-embeddings", &paths[0], &paths[1]], 0);
+    }
+    // The token without a row is ordinary text in both, and 768 where nothing says how many rows there are.
+    assert_eq!(ids[0], ids[1]);
+    assert!(ids[0].iter().all(|&id| id < 768));
+    let unlimited = Tokenizer::from_json_bytes(&json).expect("a tokenizer");
+    assert!(unlimited.encode(text).expect("ids").contains(&768));
+    let given = Tokenizer::from_file_for_rows(copy.dir.join("tokenizer.json"), 768).expect("a tokenizer");
+    assert_eq!(given.encode(text).expect("ids"), ids[0]);
 }
 
 #[test]

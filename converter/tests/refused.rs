@@ -342,6 +342,18 @@ fn tokenizers_that_gguf_cannot_express_are_refused() {
 }
 
 #[test]
+fn what_only_the_reader_of_a_whole_tokenizer_does_not_know_is_unsupported_as_well() {
+    let copy = Copy::of("gemma3-std");
+    copy.edit_json("tokenizer.json", |tokenizer| tokenizer["version"] = json!("2.0"));
+    let parts = ["tokenizer.json", "version is \"2.0\"", "supported: \"1.0\""];
+    copy.assert_refused(&["--outtype", "f16", "--embed-tokenizer"], UNSUPPORTED, &parts);
+    converter(&copy.dir, F16).arg("--outfile").arg(copy.output()).assert().success();
+    let paths = [copy.output(), copy.dir.clone()].map(|path| path.display().to_string());
+    let (_, stderr) = common::run(["verify", "--no-embeddings", &paths[0], &paths[1]], UNSUPPORTED);
+    assert!(stderr.contains(parts[1]), "{stderr}");
+}
+
+#[test]
 fn tokenizers_that_contradict_themselves_are_refused() {
     type Edit = fn(&mut serde_json::Value);
     let cases: [(Edit, &str); 5] = [

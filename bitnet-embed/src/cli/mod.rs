@@ -35,6 +35,8 @@ pub(crate) enum CliError {
     Tokenizer(#[from] TokenizerError),
     #[error("{}: {source}", path.display())]
     TokenizerOf { path: PathBuf, source: TokenizerError },
+    #[error("{}: {source}", path.display())]
+    ConfigOf { path: PathBuf, source: ConfigError },
     #[error("cannot read {}: {source}", path.display())]
     Input { path: PathBuf, source: io::Error },
     #[error("{}: line {line} is not UTF-8 text", path.display())]
@@ -59,6 +61,14 @@ impl CliError {
                 StoreProblem::Linear(_) => 4,
                 _ => 3,
             },
+            Self::Embed(EmbedError::Tokenizer { source, .. })
+            | Self::Tokenizer(source)
+            | Self::TokenizerOf { source, .. }
+                if source.is_unsupported() =>
+            {
+                4
+            }
+            Self::ConfigOf { source, .. } if source.is_unsupported() => 4,
             Self::Output(_) => 5,
             _ => 3,
         }

@@ -2,6 +2,7 @@
 
 use super::args::TokenizeArguments;
 use super::{CliError, DEMO_MODEL, note_demo};
+use bitnet_embed::config::ModelConfig;
 use bitnet_embed::config::keys::tokenizer as keys;
 use bitnet_embed::gguf::{GgufFile, MappedFile, Metadata};
 use bitnet_embed::tokenizer::Tokenizer;
@@ -10,7 +11,14 @@ use std::io::{self, Write};
 pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), CliError> {
     let overrides = arguments.model.overrides()?;
     match (&arguments.model.tokenizer, &arguments.model.model) {
-        (Some(json), _) => print(arguments, &Tokenizer::from_file(json)?, None),
+        (Some(json), None) => print(arguments, &Tokenizer::from_file(json)?, None),
+        (Some(json), Some(path)) => {
+            // The ids that `embed` would take.
+            let file = GgufFile::<MappedFile>::open(path)?;
+            let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()));
+            let config = config.map_err(|source| CliError::ConfigOf { path: path.clone(), source })?;
+            print(arguments, &Tokenizer::from_file_for_rows(json, config.vocab_size)?, None)
+        }
         (None, Some(path)) => {
             let file = GgufFile::<MappedFile>::open(path)?;
             let metadata = file.metadata().with_overrides(overrides.as_slice());

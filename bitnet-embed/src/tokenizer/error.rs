@@ -210,3 +210,14 @@ pub enum TokenizerError {
         special: usize,
     },
 }
+
+impl TokenizerError {
+    /// Whether the tokenizer is of a kind that is not implemented, rather than damaged.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Component { .. } | Self::Unsupported { .. } => true,
+            Self::InFile { source, .. } | Self::InKey { source, .. } => source.is_unsupported(),
+            _ => false,
+        }
+    }
+}

@@ -1,19 +1,31 @@
 //! A tokenizer from the metadata of a GGUF file.
 
 use super::{MergeSource, Tokenizer, TokenizerError, VocabArrays, keys};
+use crate::config::keys::{ARCHITECTURE, VOCAB_SIZE};
 use crate::gguf::{Array, Metadata};
 
 impl Tokenizer {
-    /// Reads `tokenizer.huggingface.json` if the file has it, otherwise rebuilds the tokenizer from the arrays.
+    /// Reads `tokenizer.huggingface.json` if the file has it, otherwise rebuilds the tokenizer from the arrays. Either
+    /// way added tokens for which the token table has no row are not known; see [`Self::from_json_for_rows`].
     ///
     /// # Errors
     /// Missing keys, vocabularies of other kinds, and arrays that do not fit together.
     pub fn from_gguf(metadata: Metadata<'_>) -> Result<Self, TokenizerError> {
         match metadata.str(keys::HUGGINGFACE_JSON)? {
-            Some(json) => Self::from_json_bytes(json.as_bytes())
+            Some(json) => Self::from_json_for_rows(json.as_bytes(), rows(metadata).unwrap_or(usize::MAX))
                 .map_err(|source| TokenizerError::InKey { key: keys::HUGGINGFACE_JSON, source: Box::new(source) }),
             None => Self::from_arrays(&VocabArrays::from_gguf(metadata)?),
         }
+    }
+}
+
+/// Rows of the token table by the metadata, found as [`crate::config::ModelConfig`] finds them; `None` where nothing
+/// usable says it, which that refuses.
+fn rows(metadata: Metadata<'_>) -> Option<usize> {
+    let architecture = metadata.str(ARCHITECTURE).ok().flatten()?;
+    match metadata.value(&format!("{architecture}.{VOCAB_SIZE}")) {
+        Some(size) => usize::try_from(size.as_integer()?).ok(),
+        None => metadata.array(keys::TOKENS).ok().flatten().map(|tokens| tokens.len()),
     }
 }
 

@@ -23,8 +23,9 @@ pub(super) struct Library {
 }
 
 impl Library {
-    pub(super) fn new(json: &[u8]) -> Result<Self, TokenizerError> {
-        let document = Document::parse(json)?;
+    pub(super) fn new(json: &[u8], rows: usize) -> Result<Self, TokenizerError> {
+        let mut document = Document::parse(json)?;
+        drop_beyond(&mut document, rows);
         let normalizer = pipeline::normalizer(&document.normalizer)?;
         let pre_tokenizer = pipeline::pre_tokenizer(&document.pre_tokenizer)?;
         let (model, model_ids) = bpe(document.model, pre_tokenizer.bytes)?;
@@ -60,6 +61,19 @@ impl Library {
 
 fn library(source: Box<dyn std::error::Error + Send + Sync>) -> TokenizerError {
     TokenizerError::Library { source }
+}
+
+/// Leaves out the added tokens that have no row, from the model's vocabulary as well, which may repeat them there. Any
+/// other token without a row stays, for the caller to refuse: merges could give it.
+fn drop_beyond(document: &mut Document, rows: usize) {
+    let Some(added) = &mut document.added_tokens else { return };
+    for token in added.extract_if(.., |token| token.id as usize >= rows) {
+        if let Some(vocab) = &mut document.model.vocab
+            && vocab.get(&token.content) == Some(&token.id)
+        {
+            vocab.remove(&token.content);
+        }
+    }
 }
 
 /// The model, and one more than its largest id.

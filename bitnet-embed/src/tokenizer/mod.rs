@@ -130,7 +130,16 @@ impl Tokenizer {
     /// [`TokenizerError::Json`], [`TokenizerError::Component`] for a step or a setting that the two families do not use,
     /// and those for parts that do not fit together.
     pub fn from_json_bytes(json: &[u8]) -> Result<Self, TokenizerError> {
-        Ok(Self { kind: Kind::Library(Box::new(Library::new(json)?)) })
+        Self::from_json_for_rows(json, usize::MAX)
+    }
+
+    /// Reads a `tokenizer.json` for a token table of `rows` rows: added tokens with higher ids are left out, and their
+    /// strings are ordinary text. Gemma 3's has one, `<image_soft_token>`, for which its text models have no row.
+    ///
+    /// # Errors
+    /// Those of [`Self::from_json_bytes`].
+    pub fn from_json_for_rows(json: &[u8], rows: usize) -> Result<Self, TokenizerError> {
+        Ok(Self { kind: Kind::Library(Box::new(Library::new(json, rows)?)) })
     }
 
     /// Reads the `tokenizer.json` at `path`, see [`Self::from_json_bytes`].
@@ -139,10 +148,18 @@ impl Tokenizer {
     /// [`TokenizerError::Io`] for what cannot be read, is no regular file or longer than 256 MiB; those of
     /// [`Self::from_json_bytes`] in [`TokenizerError::InFile`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
+        Self::from_file_for_rows(path, usize::MAX)
+    }
+
+    /// Reads the `tokenizer.json` at `path` for a token table of `rows` rows, see [`Self::from_json_for_rows`].
+    ///
+    /// # Errors
+    /// Those of [`Self::from_file`].
+    pub fn from_file_for_rows(path: impl AsRef<Path>, rows: usize) -> Result<Self, TokenizerError> {
         let path = path.as_ref();
         let json =
             read_regular(path, MAX_JSON_BYTES).map_err(|source| TokenizerError::Io { path: path.into(), source })?;
-        Self::from_json_bytes(&json)
+        Self::from_json_for_rows(&json, rows)
             .map_err(|source| TokenizerError::InFile { path: path.into(), source: Box::new(source) })
     }
 

@@ -7,4 +7,7 @@ mod endurance;
 mod goldens;
 mod hashes;
 mod layers;
+mod mutations;
 mod store;
+#[path = "../support/mod.rs"]
+mod support;

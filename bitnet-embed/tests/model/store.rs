@@ -128,6 +128,44 @@ fn a_norm_that_is_not_finite_is_named_with_its_index() {
 }
 
 #[test]
+fn a_weight_that_is_not_finite_is_named_once_a_vector_shows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = convert("qwen3-std", Outtype::F16, folder.path());
+    let id = 5;
+    let bad = |name: &str, index: usize, value: half::f16| {
+        let bytes = rewrite(&file, |tensors| {
+            let tensor = tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+            tensor.data[2 * index..][..2].copy_from_slice(&value.to_le_bytes());
+        });
+        let path = folder.path().join("bad.gguf");
+        std::fs::write(&path, bytes).unwrap();
+        Embedder::open(path).unwrap()
+    };
+    let at_id = id * 64 + 3;
+    for (name, index, value, shown) in [
+        ("blk.1.ffn_up.weight", 70, half::f16::NAN, "NaN"),
+        ("blk.0.attn_q.weight", 0, half::f16::INFINITY, "inf"),
+        ("token_embd.weight", at_id, half::f16::NEG_INFINITY, "-inf"),
+    ] {
+        let embedder = bad(name, index, value);
+        let error = embedder.embed_ids(&[vec![id as u32, 7]]).unwrap_err().to_string();
+        let expected = format!("tensor {name:?}: value {index} is {shown}, expected a finite number");
+        assert!(error.contains(&expected) && error.contains("bad.gguf: text 0: "), "{error}");
+    }
+    // A row of the table that a text does not look up is not its concern.
+    let vectors = bad("token_embd.weight", at_id, half::f16::NAN).embed_ids(&[vec![6, 7]]).unwrap();
+    assert!(vectors[0].iter().all(|value| value.is_finite()));
+    // Finite weights whose sums are not.
+    let bytes = rewrite(&convert("qwen3-std", Outtype::F32, folder.path()), |tensors| {
+        for tensor in tensors.iter_mut().filter(|tensor| tensor.name.contains("ffn_down")) {
+            tensor.data.chunks_exact_mut(4).for_each(|value| value.copy_from_slice(&f32::MAX.to_le_bytes()));
+        }
+    });
+    let error = Embedder::builder().from_bytes(bytes).unwrap().embed(&["a text"]).unwrap_err().to_string();
+    assert!(error.contains("sums overflow"), "{error}");
+}
+
+#[test]
 fn a_module_built_for_another_file_is_refused_by_parameter() {
     for (_, device) in devices() {
         let mut gemma = GgufStore::open(published("gemma3-bitnet")).unwrap();

@@ -25,6 +25,27 @@ pub(crate) fn json(path: impl AsRef<Path>) -> serde_json::Value {
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Largest `RssAnon` of the process, in KiB, looked at from outside every half millisecond.
+#[cfg(target_os = "linux")]
+pub(crate) fn peak_anonymous(command: &mut std::process::Command) -> u64 {
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let (mut peak, mut samples) = (0, 0);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        if let Some(kib) = line.and_then(|line| line.trim().strip_suffix(" kB")) {
+            peak = peak.max(kib.parse().unwrap());
+            samples += 1;
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            assert!(samples > 10, "only {samples} samples");
+            return peak;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+}
+
 /// A small generator with a fixed sequence (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
 

@@ -56,7 +56,7 @@ pub(super) fn compare<B: AsRef<[u8]>>(
 /// `tokenizer.json`, with the special tokens around a text that the conversion found to count.
 fn reference(prepared: &Prepared) -> Result<Tokenizer, TokenizerError> {
     let Ok(mut json) = serde_json::from_slice::<Value>(&prepared.tokenizer) else {
-        return Tokenizer::from_json_bytes(&prepared.tokenizer);
+        return Tokenizer::from_json_for_rows(&prepared.tokenizer, prepared.config.model.vocab_size);
     };
     let vocab = &prepared.vocab;
     let sequence = json!({"Sequence": {"id": "A", "type_id": 0}});
@@ -74,7 +74,7 @@ fn reference(prepared: &Prepared) -> Result<Tokenizer, TokenizerError> {
     json["post_processor"] = json!({
         "type": "TemplateProcessing", "single": single, "pair": [sequence, second], "special_tokens": special,
     });
-    Tokenizer::from_json_bytes(json.to_string().as_bytes())
+    Tokenizer::from_json_for_rows(json.to_string().as_bytes(), prepared.config.model.vocab_size)
 }
 
 /// Every token as the text it stands for; tokens that are part of a character stand for none.
