@@ -1,18 +1,20 @@
 //! Texts to vectors: the whole path on one page.
 
+use crate::ahead;
 use crate::batch::{RaggedBatch, plan_batches};
 use crate::config::{ModelConfig, Overrides};
 use crate::model::BitNetEmbedding;
 use crate::output::Normalization;
 use crate::store::{GgufStore, StoreError, StoreProblem};
 use crate::suspects::Suspects;
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::tokenizer::{Encoded, Tokenizer, TokenizerError};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_i2s::isa::Isa;
 use burn_i2s::linear::{ComputeBackend, F16Backend, I2sBackend};
 use burn_i2s::pooling::Pooling;
 use rayon::prelude::*;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -94,7 +96,15 @@ pub enum EmbedError {
     /// The file was refused.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The tokenizer could not be built, or refused a text.
+    /// The tokenizer refused a text of a list.
+    #[error("text {text}: {source}")]
+    Text {
+        /// Which text.
+        text: usize,
+        /// What is wrong.
+        source: TokenizerError,
+    },
+    /// The tokenizer could not be built, or refused a single text.
     #[error("{}{source}", named(path))]
     Tokenizer {
         /// The file it comes from, where the source does not name it.
@@ -362,8 +372,13 @@ impl Embedder {
     /// One vector of `hidden_size` values a text, in the order given. A text longer than the limit is cut, its special
     /// tokens kept; [`embed_with_report`](Self::embed_with_report) tells which.
     ///
+    /// A long list is worked through in parts of some thousands of tokens, each sorted into batches by itself; the next
+    /// part is tokenized beside the forwards of the one before. Besides vectors, memory holds the ids of two parts.
+    ///
     /// # Errors
-    /// When a text has no tokens, or the model's own weights overflow.
+    /// When the tokenizer refuses a text, a text has no tokens, or the model's own weights overflow: the first text in
+    /// the order of the parts. Texts are looked at as their part comes up, so a bad one ends the call after the forwards
+    /// of the parts before it.
     pub fn embed<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<f32>>, EmbedError> {
         self.embed_with_report(texts).map(|(vectors, _)| vectors)
     }
@@ -376,16 +391,29 @@ impl Embedder {
         &self,
         texts: &[S],
     ) -> Result<(Vec<Vec<f32>>, EmbedReport), EmbedError> {
-        self.install(|| {
-            let encode = |text: &S| self.tokenizer.encode_truncated(text.as_ref(), self.max_tokens);
-            let encoded = texts.par_iter().map(encode).collect::<Result<Vec<_>, _>>();
-            let encoded = encoded.map_err(|source| EmbedError::Tokenizer { path: None, source })?;
-            let truncated = (0..encoded.len()).filter(|&text| encoded[text].truncated).collect();
-            let ids: Vec<Vec<u32>> = encoded.into_iter().map(|encoded| encoded.ids).collect();
-            self.check_ids(&ids)?;
-            let (vectors, report) = self.forward_all(&ids)?;
-            Ok((vectors, EmbedReport { truncated, ..report }))
-        })
+        let (mut vectors, mut report) = (vec![Vec::new(); texts.len()], EmbedReport::default());
+        let parts = ahead::parts(texts.iter().map(|text| text.as_ref().len()), self.token_budget);
+        let encode = |part: Range<usize>| -> Result<Vec<Encoded>, EmbedError> {
+            // Not collected as a `Result`, for that is any of the errors rather than the first.
+            let texts = texts[part.clone()].par_iter();
+            let encoded: Vec<_> =
+                texts.map(|text| self.tokenizer.encode_truncated(text.as_ref(), self.max_tokens)).collect();
+            let numbered = part.zip(encoded);
+            let checked = numbered.map(|(text, encoded)| {
+                let encoded = encoded.map_err(|source| EmbedError::Text { text, source })?;
+                self.check_ids(text, &encoded.ids).map(|()| encoded)
+            });
+            checked.collect()
+        };
+        let compute = |part: Range<usize>, encoded: Vec<Encoded>| {
+            let cut = part.clone().zip(&encoded).filter(|(_, encoded)| encoded.truncated);
+            report.truncated.extend(cut.map(|(text, _)| text));
+            let ids: Vec<&[u32]> = encoded.iter().map(|encoded| &encoded.ids[..]).collect();
+            // Again, as without a pool of its own the embedder is moved into the global one, whose threads have no level.
+            self.isa.scope(|| self.forward_all(part.start, &ids, &mut vectors[part], &mut report))
+        };
+        self.install(|| ahead::compute_all(&parts, encode, compute))?;
+        Ok((vectors, report))
     }
 
     /// One vector a list of token ids, as [`embed`](Self::embed); the ids are taken as they are.
@@ -393,19 +421,21 @@ impl Embedder {
     /// # Errors
     /// When a list is empty, an id is not in the vocabulary, or the model's own weights overflow.
     pub fn embed_ids(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        self.check_ids(texts)?;
-        self.install(|| self.forward_all(texts).map(|(vectors, _)| vectors))
+        let ids: Vec<&[u32]> = texts.iter().map(|ids| &ids[..]).collect();
+        ids.iter().enumerate().try_for_each(|(text, ids)| self.check_ids(text, ids))?;
+        let mut vectors = vec![Vec::new(); texts.len()];
+        self.install(|| self.forward_all(0, &ids, &mut vectors, &mut EmbedReport::default()))?;
+        Ok(vectors)
     }
 
-    /// Nothing may look up a row that the token table does not have, whoever made the ids.
-    fn check_ids(&self, texts: &[Vec<u32>]) -> Result<(), EmbedError> {
+    /// A forward needs a token, and may look up no row that the token table does not have, whoever made the ids.
+    fn check_ids(&self, text: usize, ids: &[u32]) -> Result<(), EmbedError> {
         let vocab_size = self.config.vocab_size;
-        for (text, ids) in texts.iter().enumerate() {
-            if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-                return Err(EmbedError::TokenId { text, id, vocab_size });
-            }
+        match ids.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(EmbedError::TokenId { text, id, vocab_size }),
+            None if ids.is_empty() => Err(EmbedError::NoTokens { text }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The token ids of a text, special tokens included, cut to nothing.
@@ -440,29 +470,32 @@ impl Embedder {
         }
     }
 
-    /// One forward a batch; every vector goes back to its text's place.
-    fn forward_all(&self, texts: &[Vec<u32>]) -> Result<(Vec<Vec<f32>>, EmbedReport), EmbedError> {
-        if let Some(text) = texts.iter().position(Vec::is_empty) {
-            return Err(EmbedError::NoTokens { text });
-        }
-        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let mut vectors = vec![Vec::new(); texts.len()];
-        let mut report = EmbedReport { tokens: lengths.iter().sum(), ..EmbedReport::default() };
+    /// One forward a batch; every vector goes to its text's place in `vectors`, tokens and forwards are added to `report`.
+    /// `first` is the number of the first text in errors.
+    fn forward_all(
+        &self,
+        first: usize,
+        texts: &[&[u32]],
+        vectors: &mut [Vec<f32>],
+        report: &mut EmbedReport,
+    ) -> Result<(), EmbedError> {
+        let lengths: Vec<usize> = texts.iter().map(|ids| ids.len()).collect();
+        report.tokens += lengths.iter().sum::<usize>();
         for members in plan_batches(&lengths, self.token_budget) {
             let batch = RaggedBatch::new(&members.iter().map(|&text| lengths[text]).collect::<Vec<_>>());
-            let ids: Vec<i32> = members.iter().flat_map(|&text| &texts[text]).map(|&id| id as i32).collect();
+            let ids: Vec<i32> = members.iter().flat_map(|&text| texts[text]).map(|&id| id as i32).collect();
             let pooled = self.forward(ids, &batch);
             report.forwards += 1;
             for (&text, vector) in members.iter().zip(pooled.chunks_exact(self.config.hidden_size)) {
                 if vector.iter().any(|value| !value.is_finite()) {
-                    let weight = self.suspects.find(&texts[text]).map(Box::new);
-                    return Err(EmbedError::NotFinite { path: self.path.clone(), text, weight });
+                    let weight = self.suspects.find(texts[text]).map(Box::new);
+                    return Err(EmbedError::NotFinite { path: self.path.clone(), text: first + text, weight });
                 }
                 vectors[text] = vector.to_vec();
                 self.normalization.apply(&mut vectors[text]);
             }
         }
-        Ok((vectors, report))
+        Ok(())
     }
 
     fn forward(&self, ids: Vec<i32>, batch: &RaggedBatch) -> Vec<f32> {

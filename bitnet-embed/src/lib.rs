@@ -35,6 +35,8 @@ pub mod names;
 pub mod tokenizer;
 
 #[cfg(feature = "burn")]
+mod ahead;
+#[cfg(feature = "burn")]
 pub mod batch;
 #[cfg(feature = "burn")]
 pub mod embedder;

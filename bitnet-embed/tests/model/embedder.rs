@@ -55,6 +55,57 @@ proptest! {
 }
 
 #[test]
+fn a_list_of_many_parts_gives_each_text_its_own_vector_in_its_place() {
+    // With a budget of 8 tokens a part is about 512 bytes: these texts, one of them longer than a part, are some twenty.
+    let mut texts: Vec<String> = (0..300).map(|n| format!("text {n} {}", "word ".repeat(n % 11))).collect();
+    texts[123] = "a long text of many words ".repeat(40);
+    texts[200].clear();
+    for name in MODELS {
+        let alone = Embedder::builder().threads(1).max_tokens(60).open(model(name)).unwrap();
+        let expected: Vec<Vec<f32>> = texts.iter().map(|text| alone.embed(&[text]).unwrap().remove(0)).collect();
+        let tokens: usize = texts.iter().map(|text| alone.tokenize(text).unwrap().len().min(60)).sum();
+        let builder = || Embedder::builder().max_tokens(60).token_budget(8);
+        for threads in [None, Some(1), Some(2), Some(5)] {
+            let builder = threads.map_or_else(builder, |threads| builder().threads(threads));
+            let (vectors, report) = builder.open(model(name)).unwrap().embed_with_report(&texts).unwrap();
+            assert!(bits(&vectors) == bits(&expected), "{name}, threads: {threads:?}");
+            assert_eq!((report.tokens, &report.truncated[..]), (tokens, &[123][..]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_first_text_that_is_refused_is_named_wherever_it_is() {
+    // Without its post-processor this tokenizer has no tokens for an empty text; and it refuses much whitespace.
+    let json = testdata().join("checkpoints/qwen3-bitnet/tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    json["post_processor"] = serde_json::Value::Null;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, json.to_string()).unwrap();
+    let spaces = " ".repeat((1 << 18) + 1);
+    for threads in [1, 3] {
+        let builder = Embedder::builder().threads(threads).token_budget(8).tokenizer(&path);
+        let embedder = builder.open(model("qwen3-bitnet")).unwrap();
+        let embed = |bad: &[(usize, &str)]| {
+            let mut texts = vec!["some words"; 150];
+            bad.iter().for_each(|&(text, with)| texts[text] = with);
+            embedder.embed(&texts).map(|vectors| vectors.len())
+        };
+        assert_eq!(embed(&[]).unwrap(), 150);
+        for text in [0, 1, 75, 149] {
+            assert!(matches!(embed(&[(text, "")]), Err(EmbedError::NoTokens { text: found }) if found == text));
+            let error = embed(&[(text, &spaces)]).unwrap_err();
+            assert!(matches!(error, EmbedError::Text { text: found, .. } if found == text), "{error}");
+            assert!(error.to_string().starts_with(&format!("text {text}: ")), "{error}");
+        }
+        // The first of several, in one part or in two.
+        assert!(matches!(embed(&[(90, ""), (91, &spaces)]), Err(EmbedError::NoTokens { text: 90 })));
+        assert!(matches!(embed(&[(140, ""), (60, &spaces)]), Err(EmbedError::Text { text: 60, .. })));
+    }
+}
+
+#[test]
 fn many_texts_are_one_forward_per_token_budget() {
     let embedder = Embedder::builder().token_budget(64).open(model("qwen3-bitnet")).unwrap();
     let texts: Vec<String> = (0..50).map(|n| "ab ".repeat(n % 9)).collect();
