@@ -169,7 +169,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
     let entries = metadata::entries(name, &prepared.config, options.outtype, &prepared.vocab);
     prepared.check_readable(&entries)?;
     if let Some(replaced) = prepared.config.replaced_pooling {
-        notes.push(format!("--pooling replaces the pooling of the checkpoint, {replaced:?}"));
+        notes.push(format!("--pooling replaces the pooling of the checkpoint, {}", replaced.name()));
     }
     if options.auto_widen {
         widen(&mut prepared, &mut notes)?;

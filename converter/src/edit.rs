@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, Value, ValueType};
+use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, SPLIT_COUNT, Value, ValueType};
 
 use crate::ConvertError;
 use crate::interrupt;
@@ -49,6 +49,14 @@ pub enum EditError {
     Absent {
         /// The key.
         key: String,
+    },
+    /// A file that is one of several.
+    #[error(
+        "the file is one of the {count} parts of a split model; convert the checkpoint again without --split-max-size to edit it"
+    )]
+    Split {
+        /// Parts.
+        count: u64,
     },
     /// A key that is set or deleted twice.
     #[error("{key:?} is changed twice")]
@@ -163,9 +171,23 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     Ok(Report::of_file(options.outfile.clone(), types, Vec::new(), Vec::new()))
 }
 
+/// How many files the model has, where the file states it.
+pub(crate) fn part_count<B: AsRef<[u8]>>(input: &GgufFile<B>) -> Option<u64> {
+    match input.metadata().value(SPLIT_COUNT)? {
+        Value::U8(count) => Some(count.into()),
+        Value::U16(count) => Some(count.into()),
+        Value::U32(count) => Some(count.into()),
+        Value::U64(count) => Some(count),
+        _ => None,
+    }
+}
+
 /// The metadata as they are to be.
 fn entries<B: AsRef<[u8]>>(input: &GgufFile<B>, options: &EditOptions) -> Result<Vec<(String, OwnedValue)>, EditError> {
     let metadata = input.metadata();
+    if let Some(count) = part_count(input).filter(|count| *count > 1) {
+        return Err(EditError::Split { count });
+    }
     let mut changed: Vec<&str> = options.set.iter().map(|setting| setting.key.as_str()).collect();
     changed.extend(options.delete.iter().map(String::as_str));
     changed.sort_unstable();

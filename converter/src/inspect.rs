@@ -187,7 +187,7 @@ impl TokenizerSummary {
             writeln!(f, "  {role} {id} {}{added}", quoted(token))?;
         }
         match &self.refused {
-            Some(reason) => writeln!(f, "  would be refused: {}", reason.escape_debug()),
+            Some(reason) => writeln!(f, "  would be refused: {}", escaped(reason)),
             None => Ok(()),
         }
     }
@@ -233,6 +233,11 @@ fn count_types(array: Array<'_>) -> Vec<(&'static str, usize)> {
 
 impl LoaderSummary {
     fn of<B: AsRef<[u8]>>(file: &GgufFile<B>) -> Self {
+        if let Some(count) = part_count(file).filter(|count| *count > 1) {
+            let refused =
+                format!("by itself: it is one of {count} parts; `bitnet-embed` and `converter verify` join them");
+            return Self { config: None, refused: Some(refused) };
+        }
         match ModelConfig::from_gguf(file.metadata()) {
             Ok(config) => Self { refused: tensors_refused(file, &config), config: Some(config) },
             Err(error) => Self { config: None, refused: Some(error.to_string()) },
@@ -245,7 +250,7 @@ impl LoaderSummary {
             writeln!(
                 f,
                 "  {}: {} layers of {} (feed-forward {}), {} heads and {} key-value heads of {}, {} tokens, context {}, \
-                 {:?} pooling, {}",
+                 {} pooling, {}",
                 config.architecture,
                 config.num_layers,
                 config.hidden_size,
@@ -255,7 +260,7 @@ impl LoaderSummary {
                 config.head_dim,
                 config.vocab_size,
                 config.max_position,
-                config.pooling,
+                config.pooling.name(),
                 if config.causal { "causal" } else { "bidirectional" },
             )?;
             for assumed in &config.assumed {
@@ -263,7 +268,7 @@ impl LoaderSummary {
             }
         }
         match &self.refused {
-            Some(reason) => writeln!(f, "  would be refused: {}", reason.escape_debug()),
+            Some(reason) => writeln!(f, "  would be refused: {}", escaped(reason)),
             None => Ok(()),
         }
     }
@@ -275,7 +280,7 @@ impl LoaderSummary {
                 "hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
                 "heads": config.num_heads, "kv_heads": config.num_kv_heads, "head_dim": config.head_dim,
                 "vocab_size": config.vocab_size, "context": config.max_position,
-                "pooling": format!("{:?}", config.pooling).to_lowercase(), "causal": config.causal,
+                "pooling": config.pooling.name(), "causal": config.causal,
                 "sliding_layers": config.layers.iter().filter(|layer| layer.window.is_some()).count(),
             })
         });
@@ -287,6 +292,15 @@ impl LoaderSummary {
             .collect();
         json!({"model": config, "assumed": assumed, "refused": self.refused})
     }
+}
+
+/// Nothing in it that a terminal obeys; quotes stay quotes.
+fn escaped(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            if c == '"' || c == '\'' { c.to_string() } else { c.escape_debug().to_string() }.chars().collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Why a loader refuses the tensors, as far as names, shapes and types tell.

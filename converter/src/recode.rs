@@ -58,7 +58,10 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         let name = tensor.name();
         progress.tensor(name, position, count);
         match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?))) {
-            None => file.write(name, input.raw_data(tensor).map_err(ConvertError::Input)?)?,
+            None => {
+                check_finite(&input, tensor, path)?;
+                file.write(name, input.raw_data(tensor).map_err(ConvertError::Input)?)?;
+            }
             Some((target, source)) => {
                 let encoded = encode::encode(&source, target, &mut |bytes| file.write(name, bytes))
                     .map_err(|source| ConvertError::Encode { path: path.to_owned(), source })?;
@@ -71,6 +74,14 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     notes.extend(tally.note());
     let types = tensors.iter().map(|recoded| recoded.target.or(recoded.tensor.ggml_type()).unwrap_or(GgmlType::F32));
     Ok(Report::of_file(outfile, types, Vec::new(), notes))
+}
+
+/// Refuses a value that is not finite in a tensor of floats that is copied as it is.
+fn check_finite<B: AsRef<[u8]>>(input: &GgufFile<B>, tensor: &TensorInfo, path: &Path) -> Result<(), ConvertError> {
+    let Some(ty @ (GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)) = tensor.ggml_type() else { return Ok(()) };
+    let Some(source) = GgufTensor::new(input, tensor) else { return Ok(()) };
+    let encoded = encode::encode(&source, ty, &mut |_| Ok(()));
+    encoded.map(drop).map_err(|source| ConvertError::Encode { path: path.to_owned(), source })
 }
 
 /// The file, and the others of a model that is split, by their names.

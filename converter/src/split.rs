@@ -100,7 +100,18 @@ impl PartsWriter {
     }
 
     /// Puts all files in their places, the first one last; returns their paths.
+    ///
+    /// A first part that is there already is removed before the others are replaced: stopped halfway, the rest of two
+    /// models must not pass for one.
     pub(crate) fn finish(self) -> Result<Vec<PathBuf>, GgufError> {
+        if let [(_, _, first), _, ..] = &self.parts[..] {
+            match std::fs::remove_file(first) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(GgufError::Io { operation: "replace", source }.in_file(first));
+                }
+                _ => {}
+            }
+        }
         let mut paths = Vec::with_capacity(self.parts.len());
         for (file, _registered, path) in self.parts.into_iter().rev() {
             file.finish()?;

@@ -72,7 +72,10 @@ pub enum GgufError {
         suffix: String,
     },
     /// A file that is not the part of a split model that its name says.
-    #[error("expected split.no {} and split.count {}, found {:?} and {:?}", expected.0, expected.1, found.0, found.1)]
+    #[error(
+        "expected split.no {} and split.count {} by its name, found {} and {}",
+        expected.0, expected.1, or_none(found.0), or_none(found.1)
+    )]
     SplitPart {
         /// Position and number of files, by the name.
         expected: (u32, u32),
@@ -335,4 +338,8 @@ impl GgufError {
     pub(super) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| GgufError::Io { operation, source }
     }
+}
+
+fn or_none(number: Option<u32>) -> String {
+    number.map_or_else(|| "none".to_owned(), |number| number.to_string())
 }

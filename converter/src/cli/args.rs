@@ -19,7 +19,7 @@ Examples:
   converter verify model.gguf bitnet-0.6b
   converter inspect model.gguf --json
   converter convert model-f16.gguf --outtype i2_s
-  converter edit model.gguf --set general.name=mine --delete general.url -o mine.gguf
+  converter edit model.gguf --set general.name=mine --set general.license=str:mit -o mine.gguf
   converter dummy --arch qwen3-0.6b --outtype i2_s --outfile dummy.gguf
 
 `converter DIR` is short for `converter convert DIR`. The path of the file written goes to standard output, everything

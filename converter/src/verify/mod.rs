@@ -12,10 +12,10 @@ mod texts;
 mod tokens;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::Pooling;
-use bitnet_embed::gguf::{GgufError, GgufFile};
+use bitnet_embed::gguf::{GgufError, GgufFile, MappedFile};
 use bitnet_embed::tokenizer::TokenizerError;
 
 use crate::ConvertError;
@@ -47,6 +47,12 @@ pub enum Difference {
     Damaged {
         /// What is wrong.
         source: GgufError,
+    },
+    /// More than tensors and their padding.
+    #[error("{bytes} bytes after the last tensor")]
+    Trailing {
+        /// How many.
+        bytes: u64,
     },
     /// A tensor of the model is not in the file.
     #[error("tensor {name:?} is missing")]
@@ -226,6 +232,9 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
     if let Err(source) = file.check_data() {
         report.differences.push(Difference::Damaged { source });
     }
+    if let Some(bytes) = trailing_bytes(&options.file)? {
+        report.differences.push(Difference::Trailing { bytes });
+    }
     let outtype = keys::compare(&file, &prepared, &mut report);
     tensors::compare(&file, &prepared, outtype, progress, &mut report)?;
     tokens::compare(&file, &prepared, &options.dir, &mut report)?;
@@ -237,4 +246,13 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
     }
     progress.finish();
     Ok(report)
+}
+
+/// Bytes of a file beyond the padding after its last tensor.
+fn trailing_bytes(path: &Path) -> Result<Option<u64>, ConvertError> {
+    let file = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
+    let ends = file.tensors().iter().filter_map(|tensor| Some(tensor.file_range().ok()?.end));
+    let end = ends.max().unwrap_or(file.data_start()).next_multiple_of(file.alignment());
+    let found = file.owner().as_ref().len();
+    Ok(found.checked_sub(end).filter(|extra| *extra > 0).map(|extra| extra as u64))
 }
