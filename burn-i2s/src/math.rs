@@ -91,7 +91,7 @@ pub fn silu(x: f32) -> f32 {
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
     // A has 22 bits in its first part: then its difference to the sum below, whose last bit is 2^-20 or more, is exact.
-    const A: [f32; 2] = [2.302_207_9, 2.513_669_9e-7];
+    const A: [f32; 2] = [2.302_208, 2.513_67e-7];
     const B: [f32; 2] = [0.102_943_24, -2.016_198_5e-9];
     // Below -10.8 the result is 0; above 5.5 it is x.
     let low = larger(-10.8, x);
