@@ -12,6 +12,8 @@ use bitnet_embed::names::{IGNORED, expected_tensors};
 use bitnet_embed::tokenizer::{TokenType, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 
+use crate::edit::part_count;
+
 /// Elements of an array that the JSON shows.
 const SHOWN_ELEMENTS: usize = 8;
 /// Characters of a string that the JSON shows.
