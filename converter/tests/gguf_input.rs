@@ -93,6 +93,27 @@ fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_value_that_is_not_finite_is_refused_where_tensors_are_copied_too() {
+    for (name, outtype) in
+        [("blk.0.attn_q.weight", "f16"), ("output_norm.weight", "f16"), ("output_norm.weight", "bf16")]
+    {
+        let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+        let mut parts = Parts::read(&converted.path);
+        let (_, ty, _, data) = parts.tensors.iter_mut().find(|tensor| tensor.0 == name).expect("the tensor");
+        let width = if *ty == GgmlType::F32 { 4 } else { 2 };
+        // All bits: a NaN in each of the types.
+        data[3 * width..4 * width].fill(0xff);
+        parts.write(&converted.path);
+        let out = converted.folder.path().join("out.gguf");
+        let file = converted.path.to_str().expect("UTF-8");
+        let args = ["convert", file, "--outtype", outtype, "--outfile", out.to_str().expect("UTF-8")];
+        let (_, stderr) = run(args, 3);
+        assert!(stderr.contains(name) && stderr.contains('3'), "{stderr}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
 fn keys_are_set_and_deleted_and_everything_else_stays() {
     let converted = Converted::new("gemma3-bitnet", &["--outtype", "i2_s"]);
     let out = converted.folder.path().join("edited.gguf");

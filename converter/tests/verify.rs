@@ -198,6 +198,16 @@ fn a_code_that_stands_for_nothing_is_a_difference_and_no_crash() {
 }
 
 #[test]
+fn bytes_after_the_last_tensor_are_a_difference() {
+    let converted = Converted::new("gemma3-bitnet", &["--outtype", "i2_s"]);
+    let mut bytes = std::fs::read(&converted.path).expect("readable");
+    bytes.push(0);
+    std::fs::write(&converted.path, bytes).expect("written");
+    let found = differences(&converted.path, &common::checkpoint("gemma3-bitnet"), 1);
+    assert!(found.iter().any(|line| line.contains("1 bytes after the last tensor")), "{found:?}");
+}
+
+#[test]
 fn another_checkpoint_is_another_model() {
     let converted = Converted::new("qwen3-bitnet", &["--outtype", "i2_s"]);
     let copy = Copy::of("qwen3-bitnet");
