@@ -121,3 +121,31 @@ impl PartsWriter {
         Ok(paths)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_is_replaced_halfway_has_no_first_part() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tensors: [(&str, GgmlType, &[usize]); 3] =
+            [("a", GgmlType::F32, &[4]), ("b", GgmlType::F32, &[4]), ("c", GgmlType::F32, &[4])];
+        let parts = plan(&folder.path().join("m.gguf"), Some(16), Entries::default(), &tensors).expect("three files");
+        let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
+        assert_eq!(paths.len(), 3);
+        for path in &paths {
+            std::fs::write(path, "of another model").expect("written");
+        }
+        let mut writer = PartsWriter::create(parts).expect("started");
+        for (name, ..) in tensors {
+            writer.write(name, &[0; 16]).expect("written");
+        }
+        // What is in the way of the second file stops the conversion between the third and the second.
+        std::fs::remove_file(&paths[1]).expect("removed");
+        std::fs::create_dir_all(paths[1].join("x")).expect("a folder");
+        writer.finish().expect_err("the second file has no place");
+        assert_ne!(std::fs::read(&paths[2]).expect("readable"), b"of another model");
+        assert!(!paths[0].exists(), "the old first part would join old parts and new ones");
+    }
+}

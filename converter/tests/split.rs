@@ -101,26 +101,6 @@ fn a_part_is_described_as_one_and_not_edited() {
 }
 
 #[test]
-fn parts_replace_those_of_another_model_and_no_reader_sees_both() {
-    let (folder, paths) = split();
-    let before: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).expect("readable")).collect();
-    // Something in the way of the second part stops the conversion after the parts behind it were replaced.
-    let blocked = &paths[1];
-    std::fs::remove_file(blocked).expect("removed");
-    std::fs::create_dir_all(blocked.join("x")).expect("a folder");
-    let mut options = converter::ConvertOptions::new(checkpoint(BITNET), converter::Outtype::I2S);
-    options.outfile = Some(folder.path().join("model.gguf"));
-    options.split_max_size = Some(20_000);
-    converter::convert(&options, &mut ()).expect_err("the second part has no place");
-    assert!(!paths[0].exists(), "the old first part would join old parts and new ones");
-    assert!(GgufFile::open_model(&paths[2]).is_err());
-    std::fs::remove_dir_all(blocked).expect("removed");
-    converter::convert(&options, &mut ()).expect("converted");
-    let after: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).expect("readable")).collect();
-    assert!(before == after);
-}
-
-#[test]
 fn sizes_are_checked_and_one_file_that_suffices_has_its_plain_name() {
     let dir = checkpoint(BITNET);
     let dir = dir.to_str().expect("UTF-8");
