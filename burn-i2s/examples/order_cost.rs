@@ -93,7 +93,7 @@ fn gated<const KIND: u8>(activation: Activation, gate: &mut [f32], up: &[f32]) {
     match (activation, KIND) {
         (Activation::Silu, COARSE) => run(gate, up, |x| x * sigmoid(x)),
         (Activation::Silu, _) => run(gate, up, silu),
-        (_, COARSE) => run(gate, up, |x| x * sigmoid(x * (x * x).mul_add(0.071_354_82, 1.595_769_1))),
+        (_, COARSE) => run(gate, up, |x| x * sigmoid(x * (x * x).mul_add(0.071_354_82, 1.595_769))),
         _ => run(gate, up, gelu_tanh),
     }
 }
