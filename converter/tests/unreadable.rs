@@ -62,7 +62,7 @@ fn another_pooling_than_the_checkpoints_is_said() {
         assert!(output.status.success());
         String::from_utf8(output.stderr).expect("UTF-8")
     };
-    assert!(stderr("cls").contains("--pooling replaces the pooling of the checkpoint, Last"), "{}", stderr("cls"));
+    assert!(stderr("cls").contains("--pooling replaces the pooling of the checkpoint, last"), "{}", stderr("cls"));
     assert!(!stderr("last").contains("--pooling"), "{}", stderr("last"));
 }
 
