@@ -203,7 +203,7 @@ fn bytes_after_the_last_tensor_are_a_difference() {
     let mut bytes = std::fs::read(&converted.path).expect("readable");
     bytes.push(0);
     std::fs::write(&converted.path, bytes).expect("written");
-    let found = differences(&converted.path, &common::checkpoint("gemma3-bitnet"), 1);
+    let found = differences(&converted.path, &checkpoint("gemma3-bitnet"), 1);
     assert!(found.iter().any(|line| line.contains("1 bytes after the last tensor")), "{found:?}");
 }
 
