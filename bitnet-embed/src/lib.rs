@@ -39,6 +39,8 @@ mod ahead;
 #[cfg(feature = "burn")]
 pub mod batch;
 #[cfg(feature = "burn")]
+mod embed_error;
+#[cfg(feature = "burn")]
 pub mod embedder;
 #[cfg(feature = "burn")]
 pub mod model;

@@ -10,6 +10,7 @@ use crate::isa::Isa;
 use crate::kernel::float::multiversion;
 use crate::layout::{BLOCK, BLOCK_BYTES, PLANE_SHIFTS};
 use crate::matrix::TernaryMatrix;
+use crate::threads;
 use rayon::prelude::*;
 
 /// Columns up to which the sum of int8 codes times weights is exact in f32: `128 * MAX_EXACT_COLUMNS <= 2^24`.
@@ -45,13 +46,14 @@ pub fn ternary_gemm_as_floats(isa: Isa, x: &Activations<'_>, w: &TernaryMatrix<'
     let widen_row = |(row, values): (usize, &mut [f32])| widen(isa, x.row(row), values);
     let weight_scale = w.weight_scale();
     let scale_row = |(row, out): (usize, &mut [f32])| scale(isa, out, weight_scale, x.scales()[row]);
-    if values.len() >= MIN_PARALLEL {
+    let alone = threads::available() == 1;
+    if values.len() >= MIN_PARALLEL && !alone {
         values.par_chunks_mut(cols).enumerate().for_each(widen_row);
     } else {
         values.chunks_mut(cols).enumerate().for_each(widen_row);
     }
     dense_gemm(isa, &values, w, out);
-    if out.len() >= MIN_PARALLEL {
+    if out.len() >= MIN_PARALLEL && !alone {
         out.par_chunks_mut(out_features).enumerate().for_each(scale_row);
     } else {
         out.chunks_mut(out_features).enumerate().for_each(scale_row);

@@ -1,10 +1,11 @@
 //! Every instruction-set level forms exactly the sums of a plain triple loop, whatever the shape, the values, the codes
 //! and the number of threads.
 
-use burn_i2s::gemm::{Activations, Product, ternary_accumulate, ternary_gemm, ternary_gemm_many};
+use burn_i2s::gemm::{Activations, Product, ternary_accumulate, ternary_gemm, ternary_gemm_many, ternary_gemm_tiled};
 use burn_i2s::isa::Isa;
 use burn_i2s::layout::{self, BLOCK};
 use burn_i2s::matrix::TernaryMatrix;
+use burn_i2s::tiling::{Split, Tiling};
 
 /// A small generator, so that a failure can be run again.
 struct Rng(u64);
@@ -179,6 +180,39 @@ fn threads_do_not_change_a_bit() {
                 pool.install(|| ternary_accumulate(isa, &x.view(), &w, &mut sums)).unwrap();
                 assert!(sums == expected, "{isa}, {threads} threads, [{rows}, {cols}] x {out_features}");
             }
+        }
+    }
+}
+
+#[test]
+fn no_size_of_tiles_and_jobs_changes_a_bit() {
+    let mut rng = Rng(8);
+    // Enough products for several threads, and a last panel of one column.
+    let (rows, cols, out_features) = (37, 640, 577);
+    let x = Input::new(rows, cols, |_| rng.next() as i8);
+    let bytes = matrix(out_features, cols, |_| valid_byte(&mut rng));
+    let w = TernaryMatrix::new(&bytes, out_features, cols).unwrap();
+    let mut expected = vec![0.0; rows * out_features];
+    ternary_gemm(Isa::Scalar, &x.view(), &w, &mut expected).unwrap();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for &isa in Isa::available() {
+        let own = Tiling::of(isa, cols);
+        let sizes = [0, 1, 2, 3, 7, 64, usize::MAX];
+        let tilings = sizes.iter().flat_map(|&size| {
+            [Split::WeightRows, Split::ActivationRows].into_iter().flat_map(move |split| {
+                [
+                    Tiling { tile_rows: size, panel_from: 0, split, ..own },
+                    Tiling { panel_from: size, split, ..own },
+                    Tiling { jobs_per_thread: size, split, ..own },
+                    Tiling { rows_per_job: size, jobs_per_thread: 9, split, ..own },
+                ]
+            })
+        });
+        for tiling in tilings {
+            let mut found = vec![f32::NAN; expected.len()];
+            pool.install(|| ternary_gemm_tiled(isa, &tiling, &x.view(), &w, &mut found)).unwrap();
+            let same = expected.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{tiling:?} on {isa}");
         }
     }
 }

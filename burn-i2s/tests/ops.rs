@@ -11,6 +11,7 @@ use burn_i2s::linear::{
 };
 use burn_i2s::ops::{self, with_bytes, with_floats};
 use burn_i2s::pack;
+use burn_i2s::pieces::in_pieces;
 use burn_i2s::table::RowTable;
 
 fn devices() -> Vec<Device> {
@@ -207,6 +208,42 @@ fn a_table_decodes_only_the_rows_it_is_asked_for_with_indices_of_any_width() {
         for dtype in [DType::I32, DType::I64] {
             let ids: Tensor<1, Int> = Tensor::from_data(ids.clone(), (&device, dtype));
             assert_eq!(floats(table.forward(ids, 2.0)), [18.0, 20.0, 22.0, 0.0, 2.0, 4.0, 18.0, 20.0, 22.0]);
+        }
+    }
+}
+
+#[test]
+fn pieces_are_put_together_in_order_and_keep_level_and_thread() {
+    let (rows, cols) = (75, 3);
+    let values = noise(4, rows * cols);
+    for device in devices() {
+        for threads in [1, 2, 3, 7] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let calls = std::sync::Mutex::new(Vec::new());
+            let run = |fewest: usize| {
+                calls.lock().unwrap().clear();
+                let inputs = [matrix(&values, cols, &device), matrix(&values, cols, &device)];
+                let [doubled, negated] = pool.install(|| {
+                    Isa::Scalar.scope(|| {
+                        in_pieces(inputs, fewest, |[a, b], rows| {
+                            assert_eq!(Isa::current(), Isa::Scalar);
+                            assert_eq!(floats(a.clone()), &values[rows.start * cols..rows.end * cols]);
+                            calls.lock().unwrap().push(rows);
+                            [a * 2.0, -b]
+                        })
+                    })
+                });
+                assert_eq!(floats(doubled), values.iter().map(|value| value * 2.0).collect::<Vec<_>>());
+                assert_eq!(floats(negated), values.iter().map(|value| -value).collect::<Vec<_>>());
+                let mut calls = calls.lock().unwrap().clone();
+                calls.sort_by_key(|rows| rows.start);
+                assert_eq!((calls[0].start, calls[calls.len() - 1].end), (0, rows));
+                assert!(calls.windows(2).all(|pair| pair[0].end == pair[1].start));
+                calls.len()
+            };
+            assert_eq!(run(10), threads);
+            assert_eq!(run(rows / threads), threads);
+            assert_eq!(run(rows / threads + 1), 1, "too few rows a thread");
         }
     }
 }

@@ -171,15 +171,9 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     Ok(Report::of_file(options.outfile.clone(), types, Vec::new(), Vec::new()))
 }
 
-/// How many files the model has, where the file states it.
+/// How many files the model has, where the file says so.
 pub(crate) fn part_count<B: AsRef<[u8]>>(input: &GgufFile<B>) -> Option<u64> {
-    match input.metadata().value(SPLIT_COUNT)? {
-        Value::U8(count) => Some(count.into()),
-        Value::U16(count) => Some(count.into()),
-        Value::U32(count) => Some(count.into()),
-        Value::U64(count) => Some(count),
-        _ => None,
-    }
+    input.metadata().u64(SPLIT_COUNT).ok().flatten()
 }
 
 /// The metadata as they are to be.

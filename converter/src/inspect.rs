@@ -298,11 +298,8 @@ impl LoaderSummary {
 
 /// Nothing in it that a terminal obeys; quotes stay quotes.
 fn escaped(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            if c == '"' || c == '\'' { c.to_string() } else { c.escape_debug().to_string() }.chars().collect::<Vec<_>>()
-        })
-        .collect()
+    let escape = |c: char| if matches!(c, '"' | '\'') { c.to_string() } else { c.escape_debug().to_string() };
+    text.chars().map(escape).collect()
 }
 
 /// Why a loader refuses the tensors, as far as names, shapes and types tell.

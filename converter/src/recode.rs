@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::config::keys;
+use bitnet_embed::config::{ModelConfig, keys};
 use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
@@ -41,10 +41,14 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         path.with_file_name(format!("{stem}-{}.gguf", options.outtype.name()))
     });
     outfile::resolve(&outfile)?;
-    outfile::refuse_input(&outfile, None, model_files(path).iter().map(PathBuf::as_path))?;
+    let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
+    outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
     let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
+    if let Err(error) = ModelConfig::from_gguf(input.metadata()) {
+        notes.push(format!("bitnet-embed takes no such model, as input or output: {error}"));
+    }
     let mut tensors = plan(options, &input, path)?;
     if options.auto_widen {
         widen(&input, &mut tensors, &mut notes, path)?;
@@ -84,19 +88,16 @@ fn check_finite<B: AsRef<[u8]>>(input: &GgufFile<B>, tensor: &TensorInfo, path: 
     encoded.map(drop).map_err(|source| ConvertError::Encode { path: path.to_owned(), source })
 }
 
-/// The file, and the others of a model that is split, by their names.
-fn model_files(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
+/// The files of a split model, by the name of one of them; none, if it is not named as one.
+pub(crate) fn part_files(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let parts = name.strip_suffix(".gguf").and_then(|name| {
         let (rest, count) = name.rsplit_once("-of-")?;
         let (stem, _) = rest.rsplit_once('-')?;
         Some((path.with_file_name(stem), count.parse::<u16>().ok()?))
     });
-    if let Some((stem, count)) = parts {
-        files.extend((0..count).map(|index| split_path(&stem, index.into(), count.into())));
-    }
-    files
+    let Some((stem, count)) = parts else { return Vec::new() };
+    (0..count).map(|index| split_path(&stem, index.into(), count.into())).collect()
 }
 
 fn plan<'a, B: AsRef<[u8]>>(

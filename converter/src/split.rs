@@ -102,8 +102,11 @@ impl PartsWriter {
     /// Puts all files in their places, the first one last; returns their paths.
     ///
     /// A first part that is there already is removed before the others are replaced: stopped halfway, the rest of two
-    /// models must not pass for one.
-    pub(crate) fn finish(self) -> Result<Vec<PathBuf>, GgufError> {
+    /// models must not pass for one. By then everything is written.
+    pub(crate) fn finish(mut self) -> Result<Vec<PathBuf>, GgufError> {
+        for (file, ..) in &mut self.parts {
+            file.flush()?;
+        }
         if let [(_, _, first), _, ..] = &self.parts[..] {
             match std::fs::remove_file(first) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

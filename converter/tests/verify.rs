@@ -204,7 +204,7 @@ fn bytes_after_the_last_tensor_are_a_difference() {
     bytes.push(0);
     std::fs::write(&converted.path, bytes).expect("written");
     let found = differences(&converted.path, &checkpoint("gemma3-bitnet"), 1);
-    assert!(found.iter().any(|line| line.contains("1 bytes after the last tensor")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("model.gguf: 1 bytes after the last tensor")), "{found:?}");
 }
 
 #[test]

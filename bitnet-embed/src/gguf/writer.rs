@@ -293,6 +293,14 @@ impl FileWriter {
         self.tensors.write(name, bytes).map_err(|error| error.in_file(&self.path))
     }
 
+    /// Hands what was written so far to the system, so that a full disk shows before [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// [`GgufError::InFile`] with [`GgufError::Io`].
+    pub fn flush(&mut self) -> Result<(), GgufError> {
+        self.tensors.writer.flush().map_err(|error| GgufError::io("write")(error).in_file(&self.path))
+    }
+
     /// Makes sure that the data is on the disk, then puts the file in its place, over an older one if there is one.
     ///
     /// # Errors

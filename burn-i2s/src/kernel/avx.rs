@@ -144,8 +144,8 @@ pub(super) fn write_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale:
     }
 }
 
-/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 16. A call, so that the loop over rows
-/// is short enough for the compiler to unroll, without which the sums would live in memory.
+/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 16. A call, as it is rare and would be
+/// compiled into every tile.
 #[target_feature(enable = "avx2")]
 #[cold]
 #[inline(never)]

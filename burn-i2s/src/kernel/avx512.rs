@@ -207,8 +207,8 @@ pub(super) fn write_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, 
     }
 }
 
-/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 64. A call, so that the loop over rows
-/// is short enough for the compiler to unroll, without which the sums would live in memory.
+/// [`write_row`] for the last columns of a matrix whose rows are no multiple of 64. A call, as it is rare and would be
+/// compiled into every tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[cold]
 #[inline(never)]

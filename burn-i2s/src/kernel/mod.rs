@@ -48,26 +48,6 @@ pub(crate) struct Rows<'a> {
     pub(crate) scales: &'a [f32],
 }
 
-impl<'a> Rows<'a> {
-    /// The first `rows` rows of `blocks` blocks, and the others.
-    fn split(self, rows: usize, blocks: usize) -> (Self, Self) {
-        let (codes, other_codes) = self.codes.split_at(rows * blocks);
-        let (sums, other_sums) = self.sums.split_at(rows);
-        let (scales, other_scales) = self.scales.split_at(rows);
-        (Self { codes, sums, scales }, Self { codes: other_codes, sums: other_sums, scales: other_scales })
-    }
-
-    /// `N` rows of `blocks` blocks from row `first` on.
-    #[inline(always)]
-    fn tile<const N: usize>(&self, first: usize, blocks: usize) -> [&'a [[i8; BLOCK]]; N] {
-        let mut tile: [&[[i8; BLOCK]]; N] = [&[]; N];
-        for (i, row) in tile.iter_mut().enumerate() {
-            *row = &self.codes[(first + i) * blocks..][..blocks];
-        }
-        tile
-    }
-}
-
 /// A rectangle of a ternary product: all of `x` times as many weight rows as `out` has columns.
 pub(crate) struct Job<'a, T> {
     pub(crate) x: Rows<'a>,
@@ -76,6 +56,7 @@ pub(crate) struct Job<'a, T> {
     /// The weight rows of `out`, and after them what is left of the matrix, which a kernel may prefetch.
     pub(crate) weights: &'a [[u8; BLOCK_BYTES]],
     pub(crate) weight_scale: f32,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for panels, which the x86 levels have"))]
     pub(crate) tiling: Tiling,
     pub(crate) out: Rect<'a, T>,
 }
@@ -83,6 +64,7 @@ pub(crate) struct Job<'a, T> {
 /// What a product writes: the exact sum, or the sum scaled to the value it stands for.
 pub(crate) trait Output: Copy + Send {
     /// Whether the sum is scaled: then `Self` is f32, else i32.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for panels, which the x86 levels have"))]
     const SCALED: bool;
 
     /// The output of the exact sum `sum`, given the matrix's scale and the activation row's.

@@ -59,6 +59,26 @@ pub(super) struct Pass<'a, T> {
     pub(super) out: Rect<'a, T>,
 }
 
+impl<'a> Rows<'a> {
+    /// The first `rows` rows of `blocks` blocks, and the others.
+    fn split(self, rows: usize, blocks: usize) -> (Self, Self) {
+        let (codes, other_codes) = self.codes.split_at(rows * blocks);
+        let (sums, other_sums) = self.sums.split_at(rows);
+        let (scales, other_scales) = self.scales.split_at(rows);
+        (Self { codes, sums, scales }, Self { codes: other_codes, sums: other_sums, scales: other_scales })
+    }
+
+    /// `N` rows of `blocks` blocks from row `first` on.
+    #[inline(always)]
+    pub(super) fn tile<const N: usize>(&self, first: usize, blocks: usize) -> [&'a [[i8; BLOCK]]; N] {
+        let mut tile: [&[[i8; BLOCK]]; N] = [&[]; N];
+        for (i, row) in tile.iter_mut().enumerate() {
+            *row = &self.codes[(first + i) * blocks..][..blocks];
+        }
+        tile
+    }
+}
+
 impl<'a, T: Output> Pass<'a, T> {
     /// The first tile, and the others.
     pub(super) fn split_tile(self) -> (Self, Self) {
@@ -169,7 +189,7 @@ pub(super) use write_tile;
 /// Where the outputs of a tile go, and the scales of its sums.
 pub(super) struct Scaled<'a, T> {
     pub(super) weight_scale: f32,
-    /// Of the tile's activation rows, and perhaps of more after them.
+    /// Of the tile's activation rows.
     pub(super) scales: &'a [f32],
     /// The tile's rows; as many columns as there are weight rows, at most [`Level::PANEL_COLS`].
     pub(super) out: Rect<'a, T>,

@@ -20,7 +20,9 @@ use bitnet_embed::tokenizer::TokenizerError;
 
 use crate::ConvertError;
 use crate::convert::Prepared;
+use crate::edit::part_count;
 use crate::plan::Outtype;
+use crate::recode::part_files;
 use crate::report::{Progress, one_line};
 
 /// What to compare.
@@ -49,8 +51,10 @@ pub enum Difference {
         source: GgufError,
     },
     /// More than tensors and their padding.
-    #[error("{bytes} bytes after the last tensor")]
+    #[error("{}: {bytes} bytes after the last tensor", path.display())]
     Trailing {
+        /// The file, of a split model the part.
+        path: PathBuf,
         /// How many.
         bytes: u64,
     },
@@ -232,9 +236,7 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
     if let Err(source) = file.check_data() {
         report.differences.push(Difference::Damaged { source });
     }
-    if let Some(bytes) = trailing_bytes(&options.file)? {
-        report.differences.push(Difference::Trailing { bytes });
-    }
+    report.differences.extend(trailing_bytes(&options.file)?);
     let outtype = keys::compare(&file, &prepared, &mut report);
     tensors::compare(&file, &prepared, outtype, progress, &mut report)?;
     tokens::compare(&file, &prepared, &options.dir, &mut report)?;
@@ -248,11 +250,19 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
     Ok(report)
 }
 
-/// Bytes of a file beyond the padding after its last tensor.
-fn trailing_bytes(path: &Path) -> Result<Option<u64>, ConvertError> {
-    let file = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
-    let ends = file.tensors().iter().filter_map(|tensor| Some(tensor.file_range().ok()?.end));
-    let end = ends.max().unwrap_or(file.data_start()).next_multiple_of(file.alignment());
-    let found = file.owner().as_ref().len();
-    Ok(found.checked_sub(end).filter(|extra| *extra > 0).map(|extra| extra as u64))
+/// What stands in the file, or in the parts of the model that it is one of, beyond the padding after the last tensor.
+fn trailing_bytes(path: &Path) -> Result<Vec<Difference>, ConvertError> {
+    let open = |path: &Path| GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input);
+    let is_part = part_count(&open(path)?).is_some_and(|count| count > 1);
+    let mut found = Vec::new();
+    for path in if is_part { part_files(path) } else { vec![path.to_owned()] } {
+        let file = open(&path)?;
+        let ends = file.tensors().iter().filter_map(|tensor| Some(tensor.file_range().ok()?.end));
+        let end = ends.max().unwrap_or(file.data_start()).next_multiple_of(file.alignment());
+        let bytes = file.owner().as_ref().len().saturating_sub(end) as u64;
+        if bytes > 0 {
+            found.push(Difference::Trailing { path, bytes });
+        }
+    }
+    Ok(found)
 }
