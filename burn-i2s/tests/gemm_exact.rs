@@ -185,7 +185,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn no_size_of_tiles_and_jobs_changes_a_bit() {
+fn no_size_of_tiles_and_jobs_changes_a_bit_on_threads() {
     let mut rng = Rng(8);
     // Enough products for several threads, and a last panel of one column.
     let (rows, cols, out_features) = (37, 640, 577);
