@@ -16,7 +16,7 @@ use crate::isa::Isa;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
 use crate::lanes::LANES;
-use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, packed_len, run_tile};
+use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, finish_row, packed_len, run_tile};
 use crate::threads::{units_per_job, with_scratch};
 
 /// Query rows (tokens times stacked heads) that a tile aims for.
@@ -256,7 +256,6 @@ impl Job<'_> {
 
     fn run(mut self, isa: Isa, q: &[f32], q_width: usize, shape: &AttentionShape) {
         let (dim, group, tokens) = (shape.head_dim, shape.group(), self.out.rows());
-        let padded_dim = dim.next_multiple_of(LANES);
         let rows = (tokens * group).next_multiple_of(ROW_STEP);
         let blocks = self.blocks(shape);
         // The padding rows see what the last row sees, and their result is dropped.
@@ -271,8 +270,7 @@ impl Job<'_> {
             }
             run_tile(isa, &mut tile, self.packed, self.length, blocks);
             for row in 0..tokens * group {
-                let result = &tile.outputs[row * padded_dim..][..dim];
-                self.out.row_mut(row / group)[row % group * dim..][..dim].copy_from_slice(result);
+                finish_row(isa, &tile, row, &mut self.out.row_mut(row / group)[row % group * dim..][..dim]);
             }
         });
     }

@@ -1,10 +1,10 @@
-//! exp, SiLU and GELU: the one implementation that every level and backend uses.
+//! exp (of what a softmax gives it), SiLU and GELU: the one implementation that every level and backend uses.
 //!
 //! The platform's libm differs between systems and is not vectorised. These are straight-line code of exactly rounded
 //! operations (no table, no branch), so loops over them become vector code, and every CPU gives the same bits. How close
 //! each is to the real function its documentation says, and the tests hold it to that.
 
-use crate::lanes::{larger, smaller};
+use crate::lanes::larger;
 
 /// 1.5 * 2^23: adding it to a small value rounds that to an integer, half to even, in the low bits of the sum.
 pub(crate) const ROUND: f32 = 12_582_912.0;
@@ -40,20 +40,13 @@ fn power_of_two(n: u32) -> f32 {
     f32::from_bits(n.wrapping_add(127) << 23)
 }
 
-/// `x` limited to `low..=high`; NaN stays NaN.
+/// `e^x` of what is not above 0 (a score less the largest) within 2 ulp: exactly 1 at 0. Results that would be subnormal
+/// may be 0; those below half of the smallest normal number are.
 #[inline(always)]
-fn limit(x: f32, low: f32, high: f32) -> f32 {
-    smaller(high, larger(low, x))
-}
-
-/// `e^x` within 2 ulp: exactly 1 at 0, 0 at minus infinity, subnormal results included.
-#[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    let (f, n) = split(limit(x, -120.0, 89.0), LOG2_E);
-    // Two factors, because the power of two of a valid argument may not be representable.
-    let n = n.wrapping_sub(ROUND.to_bits()) as i32;
-    let half = n >> 1;
-    slope(f).mul_add(f, 1.0) * power_of_two(half as u32) * power_of_two(n.wrapping_sub(half) as u32)
+pub fn exp_nonpositive(x: f32) -> f32 {
+    // From here down n is -127, whose power of two comes out as the bits of 0.
+    let (f, n) = split(larger(-88.0, x), LOG2_E);
+    slope(f).mul_add(f, 1.0) * power_of_two(n)
 }
 
 /// `x / (1 + 2^(x * factor))`, for a `factor` below 0 (a sum of two floats) and a product in -80..=165.

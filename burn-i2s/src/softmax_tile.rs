@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::{LANES, Panel, larger, tile, tree_max, tree_sum};
-use crate::math::exp;
+use crate::lanes::{LANES, Panel, larger, smaller, tile, tree_max, tree_sum};
+use crate::math::exp_nonpositive;
 
 /// Keys per block.
 pub(crate) const BLOCK: usize = 64;
@@ -42,14 +42,12 @@ pub(crate) struct Tile<'a> {
     dim: usize,
     /// `[rows, dim]`, scaled.
     queries: &'a mut [f32],
-    /// `[rows, dim rounded up to 16]`: unnormalised while running, then the result.
-    pub(crate) outputs: &'a mut [f32],
+    /// `[rows, dim rounded up to 16]`, unnormalised.
+    outputs: &'a mut [f32],
     /// `[rows, 64]`: scores of the current block, then their exponentials.
     scores: &'a mut [f32],
     /// `[rows, 16]`: running sums of exponentials.
     sums: &'a mut [f32],
-    /// `[rows, 16]`: the current block's maxima in each lane.
-    peaks: &'a mut [f32],
     /// `[rows rounded up to 16]`: running maxima.
     maxima: &'a mut [f32],
     /// `[rows rounded up to 16]`: the current block's maxima, then what it rescales earlier blocks by.
@@ -59,7 +57,7 @@ pub(crate) struct Tile<'a> {
 impl<'a> Tile<'a> {
     /// Floats of scratch for a tile.
     pub(crate) fn scratch_len(rows: usize, dim: usize) -> usize {
-        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + 2 * LANES) + 2 * rows.next_multiple_of(LANES)
+        rows * (dim + dim.next_multiple_of(LANES) + BLOCK + LANES) + 2 * rows.next_multiple_of(LANES)
     }
 
     /// A tile that has seen no key, for the queries that [`fill_query`] copies in.
@@ -69,14 +67,13 @@ impl<'a> Tile<'a> {
         let (outputs, rest) = scratch.split_at_mut(rows * dim.next_multiple_of(LANES));
         let (scores, rest) = rest.split_at_mut(rows * BLOCK);
         let (sums, rest) = rest.split_at_mut(rows * LANES);
-        let (peaks, rest) = rest.split_at_mut(rows * LANES);
         let (maxima, rest) = rest.split_at_mut(rows.next_multiple_of(LANES));
         let (rescale, queries) = rest.split_at_mut(rows.next_multiple_of(LANES));
         outputs.fill(0.0);
         sums.fill(0.0);
         maxima.fill(LOWEST);
         rescale.fill(LOWEST);
-        Self { visible, dim, queries, outputs, scores, sums, peaks, maxima, rescale }
+        Self { visible, dim, queries, outputs, scores, sums, maxima, rescale }
     }
 }
 
@@ -117,8 +114,8 @@ pub(crate) fn packed_len(keys: usize, dim: usize) -> usize {
     dim * keys.next_multiple_of(LANES) + keys * dim.next_multiple_of(LANES)
 }
 
-/// Runs the tile over `blocks` of one head's keys and values of a text of `length` tokens, `packed` block after block,
-/// and divides its outputs by their sums. The number of rows must be a multiple of 6.
+/// Runs the tile over `blocks` of one head's keys and values of a text of `length` tokens, `packed` block after block.
+/// The number of rows must be a multiple of 6.
 pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize, blocks: Range<usize>) {
     let first = blocks.start;
     for block in blocks {
@@ -134,7 +131,6 @@ pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize
         }
         weigh(isa, t, values, base);
     }
-    finish(isa, t);
 }
 
 /// The keys that `M` rows see between them, relative to `base`: what a query sees moves forward with its position.
@@ -183,31 +179,42 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     });
 }
 
-/// Masks a row's scores, and takes their maximum in each lane.
+/// Masks a row's scores, and returns their maximum.
 #[inline(always)]
-fn mask_row(t: &mut Tile<'_>, row: usize, base: usize) {
+fn mask_row(t: &mut Tile<'_>, row: usize, base: usize) -> f32 {
     let keys = t.visible[row].within(base);
     let scores = t.scores.as_chunks_mut::<BLOCK>().0[row].as_chunks_mut::<LANES>().0;
     let mut lanes = [LOWEST; LANES];
-    for group in keys.start / LANES..keys.end.div_ceil(LANES) {
-        let scores = &mut scores[group];
-        mask(scores, &keys, group);
+    let first = keys.start / LANES;
+    for (group, scores) in scores[first..keys.end.div_ceil(LANES)].iter_mut().enumerate() {
+        mask(scores, &keys, (first + group) * LANES);
         for lane in 0..LANES {
             lanes[lane] = larger(scores[lane], lanes[lane]);
         }
     }
-    t.peaks.as_chunks_mut::<LANES>().0[row] = lanes;
+    tree_max(lanes)
 }
 
-/// Sets the scores of a group's keys outside `keys` to minus infinity.
+/// Windows of it limit the 16 scores of a group: those before or after a key to minus infinity, others not at all.
+const LIMITS: [f32; 3 * LANES] = {
+    let mut limits = [f32::NEG_INFINITY; 3 * LANES];
+    let mut at = LANES;
+    while at < 2 * LANES {
+        limits[at] = f32::INFINITY;
+        at += 1;
+    }
+    limits
+};
+
+/// Sets the scores of the 16 keys from `base` on that are outside `keys` to minus infinity.
 #[inline(always)]
-fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, group: usize) {
-    let (start, end) = (keys.start as i32, keys.end as i32);
-    let base = (group * LANES) as i32;
-    if start > base || end < base + LANES as i32 {
-        for (lane, score) in scores.iter_mut().enumerate() {
-            let key = base + lane as i32;
-            *score = if key >= start && key < end { *score } else { f32::NEG_INFINITY };
+fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, base: usize) {
+    if keys.start > base || keys.end < base + LANES {
+        // Limits from memory, since the compiler makes a branch a lane of a comparison with its number.
+        let before = &LIMITS[LANES - keys.start.saturating_sub(base).min(LANES)..][..LANES];
+        let behind = &LIMITS[2 * LANES - keys.end.saturating_sub(base).min(LANES)..][..LANES];
+        for lane in 0..LANES {
+            scores[lane] = smaller(before[lane], smaller(behind[lane], scores[lane]));
         }
     }
 }
@@ -216,16 +223,13 @@ fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, group: usize) {
 #[inline(always)]
 fn exponentiate_body(t: &mut Tile<'_>, base: usize) {
     for row in 0..t.visible.len() {
-        mask_row(t, row, base);
-    }
-    for (rescale, peaks) in t.rescale.iter_mut().zip(t.peaks.as_chunks::<LANES>().0) {
-        *rescale = tree_max(*peaks);
+        t.rescale[row] = mask_row(t, row, base);
     }
     let maxima = t.maxima.as_chunks_mut::<LANES>().0;
     for (rescale, maxima) in t.rescale.as_chunks_mut::<LANES>().0.iter_mut().zip(maxima) {
         for lane in 0..LANES {
             let new = larger(rescale[lane], maxima[lane]);
-            rescale[lane] = exp(maxima[lane] - new);
+            rescale[lane] = exp_nonpositive(maxima[lane] - new);
             maxima[lane] = new;
         }
     }
@@ -244,14 +248,15 @@ fn exponentiate_row(t: &mut Tile<'_>, row: usize, base: usize) {
     for sum in &mut running {
         *sum *= rescale;
     }
-    for (group, scores) in scores.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        if group * LANES >= keys.end || (group + 1) * LANES <= keys.start {
-            scores.fill(0.0);
-            continue;
-        }
+    let (first, end) = (keys.start / LANES, keys.end.div_ceil(LANES));
+    let groups = scores.as_chunks_mut::<LANES>().0;
+    // The rows that are weighed with this one may see them.
+    groups[..first].as_flattened_mut().fill(0.0);
+    groups[end..].as_flattened_mut().fill(0.0);
+    for scores in &mut groups[first..end] {
         for lane in 0..LANES {
-            // A masked key's is exp(-infinity), exactly 0: the maximum is never that low.
-            scores[lane] = exp(scores[lane] - maximum);
+            // A masked key's is that of minus infinity, exactly 0: the maximum is never that low.
+            scores[lane] = exp_nonpositive(scores[lane] - maximum);
             running[lane] += scores[lane];
         }
     }
@@ -303,17 +308,15 @@ fn weigh_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], 
     });
 }
 
-/// Divides the outputs by their sums; those of a row that saw nothing are 0.
+/// A row's outputs divided by their sum; 0 if it saw nothing.
 #[inline(always)]
-fn finish_body(t: &mut Tile<'_>) {
-    let padded = t.dim.next_multiple_of(LANES);
-    for (sums, outputs) in t.sums.as_chunks::<LANES>().0.iter().zip(t.outputs.chunks_exact_mut(padded)) {
-        let sum = tree_sum(*sums);
-        let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
-        for x in outputs {
-            // See `rescale_body` for the zero.
-            *x = *x * inverse + 0.0;
-        }
+fn finish_row_body(t: &Tile<'_>, row: usize, out: &mut [f32]) {
+    let outputs = &t.outputs[row * t.dim.next_multiple_of(LANES)..];
+    let sum = tree_sum(t.sums.as_chunks::<LANES>().0[row]);
+    let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
+    for (out, x) in out.iter_mut().zip(outputs) {
+        // See `rescale_body` for the zero.
+        *out = x * inverse + 0.0;
     }
 }
 
@@ -344,4 +347,7 @@ multiversion!(
         scalar: weigh_body::<6, 1>,
     }
 );
-multiversion!(fn finish(tile: &mut Tile<'_>) = finish_body);
+multiversion!(
+    /// Writes the result of row `row`, its outputs divided by their sum, to `out`; 0 if the row saw no key.
+    pub(crate) fn finish_row(tile: &Tile<'_>, row: usize, out: &mut [f32]) = finish_row_body
+);
