@@ -13,7 +13,7 @@ use std::time::Instant;
 use burn_i2s::attention::{AttentionShape, attention};
 use burn_i2s::elementwise::{Activation, gated_activation, rms_norm};
 use burn_i2s::isa::Isa;
-use burn_i2s::math::{exp, gelu_tanh, silu};
+use burn_i2s::math::{exp_nonpositive, gelu_tanh, silu};
 
 /// The crate's own loop; sums in any order; also one chain of products a score, and a shorter exponential.
 const FIXED: u8 = 0;
@@ -136,7 +136,7 @@ struct Attention {
 impl Attention {
     fn run<const KIND: u8>(&mut self) {
         let chain = if KIND == COARSE { self.dim } else { 16 };
-        let exp = |x: f32| if KIND == COARSE { cheap_exp(x) } else { exp(x) };
+        let exp = |x: f32| if KIND == COARSE { cheap_exp(x) } else { exp_nonpositive(x) };
         // A masked key adds +-0 to an output; what turns it into +0 is not needed where bits may differ.
         let zero = if KIND != FIXED { -0.0 } else { 0.0 };
         let rows = self.queries.len() / self.dim;

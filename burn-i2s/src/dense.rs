@@ -20,6 +20,8 @@ use crate::isa::Isa;
 use crate::kernel::float::multiversion;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::half_panel::{Half, HalfRows, transpose_halves};
 use crate::lanes::{LANES, Panel, tile};
 use crate::threads::{units_per_job, with_scratch};
 
@@ -52,6 +54,16 @@ pub trait WeightRows: Sync {
     /// # Panics
     /// May panic when `row` is not below [`rows`](Self::rows) or `out` has another length.
     fn decode(&self, isa: Isa, row: usize, out: &mut [f32]);
+
+    /// Decodes columns of up to 64 rows into `panel`, transposed: `panel[k][i]` is value `columns.start + k` of row
+    /// `rows.start + i`. Returns false, and may leave `panel` as it is, where decoding row by row is as good.
+    ///
+    /// # Panics
+    /// May panic when there are no such rows or columns, or `panel` is not of as many.
+    fn decode_transposed(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>, panel: &mut [[f32; 64]]) -> bool {
+        let _ = (isa, rows, columns, panel);
+        false
+    }
 }
 
 /// Why bytes are not a dense matrix.
@@ -124,6 +136,17 @@ impl WeightRows for DenseMatrix<'_> {
             ty => ty.decode_row(bytes, out),
         }
     }
+
+    #[cfg(target_arch = "x86_64")]
+    fn decode_transposed(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>, panel: &mut [[f32; 64]]) -> bool {
+        let half = match self.ty {
+            GgmlType::F16 => Half::F16,
+            GgmlType::BF16 => Half::Bf16,
+            _ => return false,
+        };
+        let bytes = &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes];
+        transpose_halves(isa, HalfRows { bytes, row_bytes: self.row_bytes, half }, &columns, panel)
+    }
 }
 
 /// `out = x * weights^T`: `x` is `[m, k]`, `weights` `[n, k]`, `out` `[m, n]`.
@@ -182,18 +205,25 @@ fn multiply_panel<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &W, firs
         let (sums, rest) = scratch.split_at_mut(rows * WIDTH);
         let (panel, decoded) = rest.split_at_mut(max_depth * WIDTH);
         sums.fill(0.0);
-        for (i, row) in decoded.chunks_exact_mut(stride).take(width).enumerate() {
-            weights.decode(isa, first + i, &mut row[..cols]);
-        }
+        let mut is_decoded = false;
         if width < WIDTH {
             // The columns beyond the last output are computed too; zeros keep stale values from slowing that down.
             panel.fill(0.0);
         }
         for start in (0..cols).step_by(max_depth) {
             let end = cols.min(start + max_depth);
-            let source = Rows { values: &decoded[start..], rows: width, cols: end - start, stride };
-            transpose(isa, source, panel, WIDTH);
-            multiply(isa, x, cols, start..end, &panel[..(end - start) * WIDTH], sums);
+            let panel = &mut panel[..(end - start) * WIDTH];
+            if !weights.decode_transposed(isa, first..first + width, start..end, panel.as_chunks_mut().0) {
+                if !is_decoded {
+                    for (i, row) in decoded.chunks_exact_mut(stride).take(width).enumerate() {
+                        weights.decode(isa, first + i, &mut row[..cols]);
+                    }
+                    is_decoded = true;
+                }
+                let source = Rows { values: &decoded[start..], rows: width, cols: end - start, stride };
+                transpose(isa, source, panel, WIDTH);
+            }
+            multiply(isa, x, cols, start..end, panel, sums);
         }
         for (row, sums) in sums.chunks_exact(WIDTH).enumerate() {
             out.row_mut(row).copy_from_slice(&sums[..width]);

@@ -144,7 +144,7 @@ impl<'a> Source<'a> {
             let lanes = _mm512_inserti32x4::<2>(lanes, load(row + 8));
             *rows = _mm512_inserti32x4::<3>(lanes, load(row + 12));
         }
-        let steps = transpose(rows);
+        let steps = transpose_in_lanes(rows);
         for i in 0..4 {
             store_step(steps[i], &mut panel[4 * half + i][vector]);
         }
@@ -157,7 +157,7 @@ pub(super) const PIECES: usize = 2 * VECTORS;
 /// Transposes 4 by 4 dwords in each 128-bit lane.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+pub(super) fn transpose_in_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     [

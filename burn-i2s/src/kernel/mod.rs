@@ -22,6 +22,8 @@ pub(crate) mod float;
 pub(crate) mod float_grid;
 pub(crate) mod float_half;
 pub(crate) mod float_transpose;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod half_panel;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
