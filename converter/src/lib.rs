@@ -22,6 +22,7 @@ mod error;
 mod header;
 pub mod inspect;
 mod interrupt;
+pub mod loader;
 pub mod metadata;
 mod outfile;
 pub mod plan;
