@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, SPLIT_COUNT, Value, ValueType};
+use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::interrupt;
+use crate::loader;
 use crate::outfile;
 use crate::report::{Progress, Report};
 
@@ -145,6 +147,8 @@ pub struct EditOptions {
 
 /// Writes a file with other metadata.
 ///
+/// Editing may take several steps, so one that leaves a file that no loader takes is no error: the report has a note.
+///
 /// # Errors
 /// When the file is refused, a change cannot be made, or the output cannot be written.
 pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
@@ -167,8 +171,12 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     }
     file.finish()?;
     progress.finish();
-    let types = input.tensors().iter().map(|tensor| tensor.ggml_type().unwrap_or(burn_i2s::ggml::GgmlType::F32));
-    Ok(Report::of_file(options.outfile.clone(), types, Vec::new(), Vec::new()))
+    let types = input.tensors().iter().map(|tensor| tensor.ggml_type().unwrap_or(GgmlType::F32));
+    let types: Vec<GgmlType> = types.collect();
+    // Before the other file is mapped to be loaded.
+    drop(input);
+    let notes = loader::note(&options.outfile).into_iter().collect();
+    Ok(Report::of_file(options.outfile.clone(), types.into_iter(), Vec::new(), notes))
 }
 
 /// How many files the model has, where the file says so.

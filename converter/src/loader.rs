@@ -28,3 +28,9 @@ pub fn load(path: &Path) -> Result<ModelConfig, String> {
 pub fn load(_: &Path) -> Result<ModelConfig, String> {
     Err("not tried: built without the feature `embeddings`".to_owned())
 }
+
+/// What is said about a file that was written but that no loader takes.
+pub(crate) fn note(path: &Path) -> Option<String> {
+    let reason = load(path).err()?;
+    Some(format!("bitnet-embed would refuse the file as it is: {reason}"))
+}

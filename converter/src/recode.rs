@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::config::{ModelConfig, keys};
+use bitnet_embed::config::keys;
 use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
@@ -14,6 +14,7 @@ use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally};
 use crate::encode::{self, EncodeError, type_name};
 use crate::interrupt;
+use crate::loader;
 use crate::outfile;
 use crate::plan::{Outtype, PlanError, check_blocks};
 use crate::report::{Progress, Report};
@@ -46,9 +47,6 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
-    if let Err(error) = ModelConfig::from_gguf(input.metadata()) {
-        notes.push(format!("bitnet-embed takes no such model, as input or output: {error}"));
-    }
     let mut tensors = plan(options, &input, path)?;
     if options.auto_widen {
         widen(&input, &mut tensors, &mut notes, path)?;
@@ -77,7 +75,11 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     progress.finish();
     notes.extend(tally.note());
     let types = tensors.iter().map(|recoded| recoded.target.or(recoded.tensor.ggml_type()).unwrap_or(GgmlType::F32));
-    Ok(Report::of_file(outfile, types, Vec::new(), notes))
+    let types: Vec<GgmlType> = types.collect();
+    // Before the other file is mapped to be loaded.
+    drop(input);
+    notes.extend(loader::note(&outfile));
+    Ok(Report::of_file(outfile, types.into_iter(), Vec::new(), notes))
 }
 
 /// Refuses a value that is not finite in a tensor of floats that is copied as it is.

@@ -88,3 +88,49 @@ fn tokens_that_are_not_utf8_are_seen_by_inspect() {
     let reason = refused(&converted.path, "tokens").expect("refused");
     assert!(reason.contains("tokenizer.ggml.tokens") && reason.contains("UTF-8"), "{reason}");
 }
+
+#[test]
+fn a_file_that_no_loader_takes_is_not_written_in_silence() {
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", "i2_s"]);
+    let whole = Parts::read(&converted.path);
+    let file = converted.path.to_str().expect("UTF-8");
+    let out = converted.folder.path().join("out.gguf");
+    let out = out.to_str().expect("UTF-8");
+    let mut noted = 0;
+    for (key, _) in &whole.metadata {
+        let (stdout, stderr) = run(["edit", file, "--delete", key, "-o", out], 0);
+        assert_eq!(stdout, format!("{out}\n"));
+        let note = stderr.lines().find(|line| line.starts_with("note: bitnet-embed would refuse"));
+        match refused(out.as_ref(), key) {
+            Some(reason) => assert!(note.is_some_and(|note| note.ends_with(&reason)), "{key}: {stderr}"),
+            None => assert_eq!(note, None, "{key}"),
+        }
+        noted += usize::from(note.is_some());
+        // The step that puts it right says nothing more.
+        if key == "general.architecture" {
+            let again = format!("{out}.again");
+            let set = ["edit", out, "--set", "general.architecture=str:qwen3", "-o", &again];
+            assert!(!run(set, 0).1.contains("note:"));
+        }
+    }
+    assert!(noted > 8, "{noted}");
+    for (set, part) in [
+        ("qwen3.block_count=3", "blk.2."),
+        ("tokenizer.ggml.eos_token_id=5000", "eos_token_id"),
+        ("qwen3.context_length=1", "context of 1"),
+        ("split.count=u16:3", "part of a split model"),
+    ] {
+        let (_, stderr) = run(["edit", file, "--set", set, "-o", out], 0);
+        assert!(
+            stderr.contains("note: bitnet-embed would refuse the file as it is: ") && stderr.contains(part),
+            "{stderr}"
+        );
+    }
+    let (_, stderr) = run(["edit", file, "--set", "general.name=x", "-o", out], 0);
+    assert!(!stderr.contains("note:"), "{stderr}");
+
+    run(["edit", file, "--delete", "tokenizer.ggml.tokens", "-o", out], 0);
+    let again = format!("{out}.again");
+    let (_, stderr) = run(["convert", out, "--outtype", "i2_s", "--outfile", &again], 0);
+    assert!(stderr.contains("note: bitnet-embed would refuse") && stderr.contains("tokenizer.ggml.tokens"), "{stderr}");
+}
