@@ -228,6 +228,17 @@ fn files_too_long_for_a_configuration_and_what_is_no_file_are_refused_by_name() 
 }
 
 #[test]
+fn a_key_that_stands_twice_is_refused_by_file_and_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    std::fs::write(&path, "{\"hidden_size\": 64,\n \"hidden_size\": 128}").unwrap();
+    let error = ModelConfig::from_json_file(&path, Pooling::Mean).unwrap_err().to_string();
+    let start =
+        format!("{}: the key \"hidden_size\" stands there twice; remove the wrong one at line 2", path.display());
+    assert!(error.starts_with(&start), "{error}");
+}
+
+#[test]
 fn pooling_is_read_as_sentence_transformers_does() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &str| {

@@ -147,15 +147,15 @@ fn models_other_than_plain_bpe_are_refused_by_name() {
         ("type", json!(["BPE"]), "model.type is [\"BPE\"], "),
         ("vocab", Value::Null, "\"model.vocab\" is missing"),
         ("merges", Value::Null, "\"model.merges\" is missing"),
-        ("vocab", json!([["a", 0.0]]), "not a tokenizer.json: invalid type: sequence"),
-        ("vocab", json!({"a": -1}), "not a tokenizer.json: invalid value"),
+        ("vocab", json!([["a", 0.0]]), "not a tokenizer.json: model.vocab: invalid type: sequence, expected an object"),
+        ("vocab", json!({"a": -1}), "not a tokenizer.json: model.vocab.a: invalid value"),
         ("vocab", json!({"<unk>": u32::MAX}), "the vocabulary has 4294967296 or more tokens"),
         // A merge that is longer than any token.
         ("merges", json!([["<unused0>", "<unused0>".repeat(100)]]), "merge 0 is \"<unused0> <unused0><unused0>"),
         ("merges", json!(["e r", "no such"]), "the tokenizers library: "),
-        ("merges", json!(["no"]), "not a tokenizer.json: invalid value: string \"no\", expected a merge"),
-        ("merges", json!([["a"]]), "not a tokenizer.json: invalid length 1, expected a merge"),
-        ("merges", json!([["a", "b", "c"]]), "not a tokenizer.json: invalid length 3, expected a merge"),
+        ("merges", json!(["no"]), "not a tokenizer.json: model.merges[0]: invalid value: string \"no\", expected a merge"),
+        ("merges", json!([["a"]]), "not a tokenizer.json: model.merges[0]: invalid length 1, expected a merge"),
+        ("merges", json!([["a", "b", "c"]]), "not a tokenizer.json: model.merges[0]: invalid length 3, expected a merge"),
     ] {
         assert_refused(GEMMA, &format!("/model/{key}"), value, message);
     }

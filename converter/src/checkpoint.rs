@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
+use bitnet_embed::json::{JsonError, parse, unique};
 use serde::Deserialize;
 
 use crate::header::read_header;
@@ -68,7 +69,7 @@ pub enum CheckpointError {
         /// Which part of the file.
         what: &'static str,
         /// Where and why.
-        source: serde_json::Error,
+        source: JsonError,
     },
     /// The folder has no weights.
     #[error("{}: no {SINGLE_FILE}, no {INDEX_FILE} and no other *.safetensors file; give the folder of a Hugging Face checkpoint", dir.display())]
@@ -421,9 +422,10 @@ fn list_safetensors(dir: &Path, ignored: &mut Vec<PathBuf>) -> Result<Vec<PathBu
 fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, CheckpointError> {
     #[derive(Deserialize)]
     struct IndexFile {
+        #[serde(deserialize_with = "unique")]
         weight_map: BTreeMap<String, String>,
     }
-    let index: IndexFile = serde_json::from_slice(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
+    let index: IndexFile = parse(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
         path: path.to_owned(),
         what: "the index",
         source,

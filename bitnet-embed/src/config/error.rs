@@ -21,7 +21,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where and why.
-        source: serde_json::Error,
+        source: crate::json::JsonError,
     },
     /// The GGUF metadata could not be read.
     #[error(transparent)]
