@@ -291,3 +291,17 @@ fn a_file_may_be_read_instead_of_mapped() {
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(read, embed(&array).1);
 }
+
+#[test]
+fn info_says_what_embed_would_say_of_the_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut bytes = std::fs::read(model()).unwrap();
+    let key = b"tokenizer.ggml.eos_token_id";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
+    bytes[at..at + 4].copy_from_slice(&9999_u32.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let (code, stdout, stderr) = run(program().arg("info").arg(&path));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("`embed` would refuse this file: ") && stdout.contains("eos_token_id"), "{stdout}");
+}

@@ -3,14 +3,15 @@
 use super::args::InfoArguments;
 use super::{CliError, note};
 use bitnet_embed::config::ModelConfig;
-use bitnet_embed::gguf::{GgufFile, MappedFile};
+use bitnet_embed::embedder::Embedder;
+use bitnet_embed::gguf::GgufFile;
 use bitnet_embed::model::ModelPlan;
 use burn_i2s::isa::Isa;
 use std::io::{self, BufWriter, Write};
 
 /// Describes the file first: what is found wrong after that is easier to read beside the description.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), CliError> {
-    let file = GgufFile::<MappedFile>::open(&arguments.file)?;
+    let file = GgufFile::open_model(&arguments.file)?;
     file.check_data().map_err(|error| error.in_file(&arguments.file))?;
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, "{}", file.describe())?;
@@ -34,6 +35,10 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), CliError> {
                     config.head_dim,
                     config.pooling
                 )?;
+                // What is left to be wrong: the tokenizer, and values of the weights.
+                if let Err(error) = Embedder::open(&arguments.file) {
+                    writeln!(out, "model: `embed` would refuse this file: {error}")?;
+                }
             }
             Err(error) => writeln!(out, "model: `embed` would refuse this file: {error}")?,
         },
