@@ -159,6 +159,17 @@ pub enum ConvertError {
         /// The file.
         path: PathBuf,
     },
+    /// A set of files would have to be replaced.
+    #[error(
+        "not written: {}: there is such a set of {count} files already, and a set is not replaced, for that takes several steps; remove it, or choose another output path",
+        path.display()
+    )]
+    SetExists {
+        /// The first file of the set.
+        path: PathBuf,
+        /// How many there are.
+        count: usize,
+    },
     /// The output's folder is not there.
     #[error("not written: {}: {} {problem}", path.display(), folder.display())]
     NoOutputFolder {
@@ -217,6 +228,7 @@ impl ConvertError {
             | Self::OutputIsInput { .. }
             | Self::OutputInCheckpoint { .. }
             | Self::NoOutputFolder { .. }
+            | Self::SetExists { .. }
             | Self::Print { .. }
             | Self::Threads { .. }
             | Self::Temporary { .. }
