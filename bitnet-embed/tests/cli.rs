@@ -292,6 +292,29 @@ fn a_file_may_be_read_instead_of_mapped() {
     assert_eq!(read, embed(&array).1);
 }
 
+/// What is given in the wrong place, and what to give instead.
+#[test]
+fn a_folder_where_a_file_is_expected_is_called_one() {
+    let checkpoint = testdata().join("checkpoints/qwen3-bitnet");
+    let (folder, file) = (checkpoint.as_os_str(), model());
+    let gguf =
+        "a folder, not a GGUF file; give the *.gguf file itself, or make one of a checkpoint's folder with `converter";
+    let json = "it is a folder, not a regular file; give the file itself";
+    let text = "it is a folder; give a text file with one text a line";
+    for (arguments, part) in [
+        (vec!["embed".as_ref(), "-p".as_ref(), "x".as_ref(), "-m".as_ref(), folder], gguf),
+        (vec!["tokenize".as_ref(), "-p".as_ref(), "x".as_ref(), "-m".as_ref(), folder], gguf),
+        (vec!["info".as_ref(), folder], gguf),
+        (vec!["embed".as_ref(), "-m".as_ref(), file.as_os_str(), "-f".as_ref(), folder], text),
+        (vec!["embed".as_ref(), "-p".as_ref(), "x".as_ref(), "--tokenizer".as_ref(), folder], json),
+        (vec!["tokenize".as_ref(), "-p".as_ref(), "x".as_ref(), "--tokenizer".as_ref(), folder], json),
+    ] {
+        let (code, stdout, stderr) = run(program().args(&arguments));
+        assert_eq!((code, stdout.as_str()), (3, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(&checkpoint.display().to_string()) && stderr.contains(part), "{arguments:?}: {stderr}");
+    }
+}
+
 #[test]
 fn info_says_what_embed_would_say_of_the_tokenizer() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,10 +25,20 @@ pub const EXIT_NOT_WRITTEN: u8 = 5;
 #[non_exhaustive]
 pub enum ConvertError {
     /// The given folder is none.
-    #[error("{}: not a folder; give the folder of a Hugging Face checkpoint, with config.json in it", dir.display())]
+    #[error("{}: {found}; give {expected}", dir.display())]
     NoFolder {
         /// What was given.
         dir: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What should be.
+        expected: &'static str,
+    },
+    /// A file to convert that is no GGUF file.
+    #[error("{source}; to convert a checkpoint give its folder, with config.json in it")]
+    NoGguf {
+        /// How it starts.
+        source: GgufError,
     },
     /// A tensor file is damaged or missing, or a file could not be read.
     #[error(transparent)]

@@ -11,6 +11,7 @@
 //! file; [`inspect`] shows one.
 
 pub mod checkpoint;
+mod checkpoint_error;
 pub mod cli;
 pub mod config;
 mod convert;

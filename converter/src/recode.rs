@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::keys;
-use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo, split_path};
+use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
@@ -44,7 +44,10 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     outfile::resolve(&outfile)?;
     let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
     outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
-    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
+    let input = GgufFile::open_model(path).map_err(|source| match source.kind() {
+        GgufError::Magic { .. } => ConvertError::NoGguf { source },
+        _ => ConvertError::Input(source),
+    })?;
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
     let mut tensors = plan(options, &input, path)?;

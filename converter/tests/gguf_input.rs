@@ -225,5 +225,5 @@ fn nothing_that_is_inspected_can_drive_a_terminal() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["tensors"][0]["name"], evil, "and yet nothing is lost");
     let (_, stderr) = run(["inspect", folder.path().to_str().expect("UTF-8")], 3);
-    assert!(stderr.contains("not a regular file"), "{stderr}");
+    assert!(stderr.contains("a folder, not a GGUF file; give"), "{stderr}");
 }
