@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and which exit code answers.
 
 mod args;
+mod help;
 mod numbers;
 mod threads;
 
