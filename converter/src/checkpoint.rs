@@ -308,6 +308,7 @@ fn pickled(dir: &Path) -> Option<PathBuf> {
 /// Which tensors each file should hold, by the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, CheckpointError> {
     #[derive(Deserialize)]
+    #[serde(expecting = "an object with a weight_map")]
     struct IndexFile {
         #[serde(deserialize_with = "unique")]
         weight_map: BTreeMap<String, String>,
@@ -326,6 +327,9 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Checkpo
             return Err(CheckpointError::IndexLeavesFolder { path: path.to_owned(), tensor, file });
         }
         files.entry(file).or_default().insert(tensor);
+    }
+    if files.is_empty() {
+        return Err(CheckpointError::IndexEmpty { path: path.to_owned() });
     }
     Ok(files)
 }

@@ -122,6 +122,12 @@ pub enum CheckpointError {
         /// What the index says.
         file: String,
     },
+    /// The index names no file.
+    #[error("{}: its weight_map lists no tensor; download it again", path.display())]
+    IndexEmpty {
+        /// The index.
+        path: PathBuf,
+    },
     /// The index names a file that is not there.
     #[error("{}: the file is listed in {INDEX_FILE} but missing: download it again", path.display())]
     MissingShard {
