@@ -328,3 +328,26 @@ fn info_says_what_embed_would_say_of_the_tokenizer() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("`embed` would refuse this file: ") && stdout.contains("eos_token_id"), "{stdout}");
 }
+
+#[test]
+fn any_part_of_a_model_stands_for_all_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = testdata().join("checkpoints/qwen3-bitnet");
+    let mut options = converter::ConvertOptions::new(checkpoint, converter::Outtype::I2S);
+    options.outfile = Some(folder.path().join("model.gguf"));
+    options.split_max_size = Some(100_000);
+    let first = converter::convert(&options, &mut ()).unwrap().outfile;
+    let second = PathBuf::from(first.to_str().unwrap().replace("-00001-of", "-00002-of"));
+    let info = |path: &Path| {
+        let (code, stdout, stderr) = run(program().arg("info").arg(path));
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    let tokens = |path: &Path| run(program().args(["tokenize", "--json", "-p", "a text", "-m"]).arg(path));
+    assert!(info(&second).contains("model: qwen3 with BitNet"), "{}", info(&second));
+    assert_eq!(tokens(&second), tokens(&first));
+    std::fs::remove_file(first).unwrap();
+    let alone = info(&second);
+    assert!(alone.contains("`embed` would refuse this file: ") && alone.contains("file 1 of the "), "{alone}");
+    assert_eq!(tokens(&second).0, 3);
+}

@@ -153,9 +153,17 @@ fn models_other_than_plain_bpe_are_refused_by_name() {
         // A merge that is longer than any token.
         ("merges", json!([["<unused0>", "<unused0>".repeat(100)]]), "merge 0 is \"<unused0> <unused0><unused0>"),
         ("merges", json!(["e r", "no such"]), "the tokenizers library: "),
-        ("merges", json!(["no"]), "not a tokenizer.json: model.merges[0]: invalid value: string \"no\", expected a merge"),
+        (
+            "merges",
+            json!(["no"]),
+            "not a tokenizer.json: model.merges[0]: invalid value: string \"no\", expected a merge",
+        ),
         ("merges", json!([["a"]]), "not a tokenizer.json: model.merges[0]: invalid length 1, expected a merge"),
-        ("merges", json!([["a", "b", "c"]]), "not a tokenizer.json: model.merges[0]: invalid length 3, expected a merge"),
+        (
+            "merges",
+            json!([["a", "b", "c"]]),
+            "not a tokenizer.json: model.merges[0]: invalid length 3, expected a merge",
+        ),
     ] {
         assert_refused(GEMMA, &format!("/model/{key}"), value, message);
     }

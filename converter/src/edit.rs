@@ -52,6 +52,22 @@ pub enum EditError {
         /// The key.
         key: String,
     },
+    /// A value that no file can have.
+    #[error("--set {key:?}: {reason}")]
+    Impossible {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// A key that makes a file one of several.
+    #[error(
+        "--set {key:?}: it would say that the file is a part of a model; parts are written with `--split-max-size`"
+    )]
+    MakesPart {
+        /// The key.
+        key: String,
+    },
     /// A file that is one of several.
     #[error(
         "the file is one of the {count} parts of a split model; convert the checkpoint again without --split-max-size to edit it"
@@ -158,7 +174,9 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
     let mut writer = GgufWriter::new();
     for (key, value) in entries(&input, options).map_err(|source| ConvertError::Edit { source })? {
-        writer.metadata(&key, value)?;
+        writer.metadata(&key, value).map_err(|error| ConvertError::Edit {
+            source: EditError::Impossible { key: key.clone(), reason: error.to_string() },
+        })?;
     }
     for tensor in input.tensors() {
         writer.copy_of(tensor).map_err(|error| ConvertError::Input(error.in_file(path)))?;
@@ -189,6 +207,9 @@ fn entries<B: AsRef<[u8]>>(input: &GgufFile<B>, options: &EditOptions) -> Result
     let metadata = input.metadata();
     if let Some(count) = part_count(input).filter(|count| *count > 1) {
         return Err(EditError::Split { count });
+    }
+    if let Some(setting) = options.set.iter().find(|setting| setting.key.starts_with("split.")) {
+        return Err(EditError::MakesPart { key: setting.key.clone() });
     }
     let mut changed: Vec<&str> = options.set.iter().map(|setting| setting.key.as_str()).collect();
     changed.extend(options.delete.iter().map(String::as_str));

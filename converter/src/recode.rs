@@ -55,7 +55,7 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         widen(&input, &mut tensors, &mut notes, path)?;
     }
 
-    let writer = declare(options, &input, &tensors)?;
+    let writer = declare(options, &input, &tensors, path)?;
     let (mut file, _registered) = interrupt::create(writer, &outfile)?;
     let mut tally = Tally::default();
     let count = tensors.len();
@@ -176,6 +176,7 @@ fn declare<B: AsRef<[u8]>>(
     options: &ConvertOptions,
     input: &GgufFile<B>,
     tensors: &[Recoded<'_>],
+    path: &Path,
 ) -> Result<GgufWriter, ConvertError> {
     let mut writer = GgufWriter::new();
     let metadata = input.metadata();
@@ -201,7 +202,7 @@ fn declare<B: AsRef<[u8]>>(
     for Recoded { tensor, target } in tensors {
         match target {
             Some(target) => writer.tensor(tensor.name(), *target, &tensor.shape())?,
-            None => writer.copy_of(tensor)?,
+            None => writer.copy_of(tensor).map_err(|error| ConvertError::Input(error.in_file(path)))?,
         };
     }
     Ok(writer)

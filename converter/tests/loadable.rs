@@ -121,7 +121,6 @@ fn a_file_that_no_loader_takes_is_not_written_in_silence() {
         ("qwen3.block_count=3", "blk.2."),
         ("tokenizer.ggml.eos_token_id=5000", "eos_token_id"),
         ("qwen3.context_length=1", "context of 1"),
-        ("split.count=u16:3", "part of a split model"),
     ] {
         let (_, stderr) = run(["edit", file, "--set", set, "-o", out], 0);
         assert!(

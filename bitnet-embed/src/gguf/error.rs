@@ -97,6 +97,16 @@ pub enum GgufError {
         /// How the name should end.
         suffix: String,
     },
+    /// A file of a split model is not beside the others.
+    #[error(
+        "file {number} of the {count} that this model is split into is not there; all of them must be in one folder"
+    )]
+    SplitMissing {
+        /// Which one, from one.
+        number: u32,
+        /// How many there are.
+        count: u32,
+    },
     /// A file that is not the part of a split model that its name says.
     #[error(
         "expected split.no {} and split.count {} by its name, found {} and {}",
