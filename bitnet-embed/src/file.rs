@@ -20,7 +20,8 @@ pub(crate) fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Asked before opening: to open a pipe would wait for its writer.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        let problem = format!("it is {}, not a regular file; give the file itself", kind_of(&metadata));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, TooLong { limit });
     if metadata.len() > limit {
@@ -31,6 +32,11 @@ pub(crate) fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // One byte more than allowed: a file may be longer than its directory entry says.
     File::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit { Err(too_long()) } else { Ok(bytes) }
+}
+
+/// What is there instead of a regular file.
+pub(crate) fn kind_of(metadata: &fs::Metadata) -> &'static str {
+    if metadata.is_dir() { "a folder" } else { "a device or pipe" }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@
 pub mod config;
 mod file;
 pub mod gguf;
+pub mod json;
 pub mod names;
 pub mod tokenizer;
 

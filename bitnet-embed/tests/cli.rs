@@ -291,3 +291,63 @@ fn a_file_may_be_read_instead_of_mapped() {
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(read, embed(&array).1);
 }
+
+/// What is given in the wrong place, and what to give instead.
+#[test]
+fn a_folder_where_a_file_is_expected_is_called_one() {
+    let checkpoint = testdata().join("checkpoints/qwen3-bitnet");
+    let (folder, file) = (checkpoint.as_os_str(), model());
+    let gguf =
+        "a folder, not a GGUF file; give the *.gguf file itself, or make one of a checkpoint's folder with `converter";
+    let json = "it is a folder, not a regular file; give the file itself";
+    let text = "it is a folder; give a text file with one text a line";
+    for (arguments, part) in [
+        (vec!["embed".as_ref(), "-p".as_ref(), "x".as_ref(), "-m".as_ref(), folder], gguf),
+        (vec!["tokenize".as_ref(), "-p".as_ref(), "x".as_ref(), "-m".as_ref(), folder], gguf),
+        (vec!["info".as_ref(), folder], gguf),
+        (vec!["embed".as_ref(), "-m".as_ref(), file.as_os_str(), "-f".as_ref(), folder], text),
+        (vec!["embed".as_ref(), "-p".as_ref(), "x".as_ref(), "--tokenizer".as_ref(), folder], json),
+        (vec!["tokenize".as_ref(), "-p".as_ref(), "x".as_ref(), "--tokenizer".as_ref(), folder], json),
+    ] {
+        let (code, stdout, stderr) = run(program().args(&arguments));
+        assert_eq!((code, stdout.as_str()), (3, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(&checkpoint.display().to_string()) && stderr.contains(part), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn info_says_what_embed_would_say_of_the_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut bytes = std::fs::read(model()).unwrap();
+    let key = b"tokenizer.ggml.eos_token_id";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
+    bytes[at..at + 4].copy_from_slice(&9999_u32.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let (code, stdout, stderr) = run(program().arg("info").arg(&path));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("`embed` would refuse this file: ") && stdout.contains("eos_token_id"), "{stdout}");
+}
+
+#[test]
+fn any_part_of_a_model_stands_for_all_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = testdata().join("checkpoints/qwen3-bitnet");
+    let mut options = converter::ConvertOptions::new(checkpoint, converter::Outtype::I2S);
+    options.outfile = Some(folder.path().join("model.gguf"));
+    options.split_max_size = Some(100_000);
+    let first = converter::convert(&options, &mut ()).unwrap().outfile;
+    let second = PathBuf::from(first.to_str().unwrap().replace("-00001-of", "-00002-of"));
+    let info = |path: &Path| {
+        let (code, stdout, stderr) = run(program().arg("info").arg(path));
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    let tokens = |path: &Path| run(program().args(["tokenize", "--json", "-p", "a text", "-m"]).arg(path));
+    assert!(info(&second).contains("model: qwen3 with BitNet"), "{}", info(&second));
+    assert_eq!(tokens(&second), tokens(&first));
+    std::fs::remove_file(first).unwrap();
+    let alone = info(&second);
+    assert!(alone.contains("`embed` would refuse this file: ") && alone.contains("file 1 of the "), "{alone}");
+    assert_eq!(tokens(&second).0, 3);
+}

@@ -194,10 +194,10 @@ fn impossible_numbers_are_refused() {
         ("vocab_size", json!(0), "\"vocab_size\" = 0"),
         ("vocab_size", json!("100"), "\"vocab_size\" is \"100\", not a whole number"),
         ("max_position_embeddings", json!(0), "\"max_position_embeddings\" = 0"),
-        ("rms_norm_eps", json!(0.0), "\"rms_norm_eps\" = 0, it must be positive and finite"),
-        ("rms_norm_eps", json!(1e-60), "\"rms_norm_eps\" = 0.0"),
-        ("rope_theta", json!(1e300), "\"rope_theta\" = 1000"),
-        ("rope_theta", json!(-5), "\"rope_theta\" = -5, it must be positive and finite"),
+        ("rms_norm_eps", json!(0.0), "\"rms_norm_eps\" = 0.0, it must be positive and finite"),
+        ("rms_norm_eps", json!(1e-60), "\"rms_norm_eps\" = 1e-60, it must be positive and finite as a 32-bit float"),
+        ("rope_theta", json!(1e300), "\"rope_theta\" = 1e300"),
+        ("rope_theta", json!(-5), "\"rope_theta\" = -5.0, it must be positive and finite"),
     ] {
         for architecture in [Architecture::Qwen3, Architecture::Gemma3] {
             let message = read(architecture, json!({ key: value })).unwrap_err().to_string();
@@ -215,8 +215,9 @@ fn files_too_long_for_a_configuration_and_what_is_no_file_are_refused_by_name() 
     let dir = tempfile::tempdir().unwrap();
     let (modules, config) = (dir.path().join("modules.json"), dir.path().join("config.json"));
     let pooling = || pooling_of_checkpoint(dir.path()).unwrap_err().to_string();
+    let folder = "it is a folder, not a regular file; give the file itself";
     std::fs::create_dir(&modules).unwrap();
-    assert_eq!(pooling(), format!("cannot read {}: not a regular file", modules.display()));
+    assert_eq!(pooling(), format!("cannot read {}: {folder}", modules.display()));
     std::fs::remove_dir(&modules).unwrap();
     let limit = "it is longer than 16777216 bytes, which is the limit";
     for path in [&modules, &config] {
@@ -225,6 +226,17 @@ fn files_too_long_for_a_configuration_and_what_is_no_file_are_refused_by_name() 
     assert_eq!(pooling(), format!("cannot read {}: {limit}", modules.display()));
     let error = ModelConfig::from_json_file(&config, Pooling::Mean).unwrap_err().to_string();
     assert_eq!(error, format!("cannot read {}: {limit}", config.display()));
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_by_file_and_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    std::fs::write(&path, "{\"hidden_size\": 64,\n \"hidden_size\": 128}").unwrap();
+    let error = ModelConfig::from_json_file(&path, Pooling::Mean).unwrap_err().to_string();
+    let start =
+        format!("{}: the key \"hidden_size\" stands there twice; remove the wrong one at line 2", path.display());
+    assert!(error.starts_with(&start), "{error}");
 }
 
 #[test]
@@ -427,7 +439,7 @@ fn metadata_that_is_missing_wrong_or_not_implemented_is_refused_by_key() {
         ("qwen3", "attention.key_length", 7u32.into(), "the head width 7 is odd"),
         ("qwen3", "attention.layer_norm_rms_epsilon", f32::INFINITY.into(), "rms_epsilon\" = inf, it must be positive"),
         ("qwen3", "rope.freq_base", f32::NAN.into(), "\"qwen3.rope.freq_base\" = NaN"),
-        ("gemma3", "attention.scale", 0f32.into(), "\"gemma3.attention.scale\" = 0, it must be positive"),
+        ("gemma3", "attention.scale", 0f32.into(), "\"gemma3.attention.scale\" = 0.0, it must be positive"),
         ("gemma3", "attention.sliding_window", 0u32.into(), "\"gemma3.attention.sliding_window\" = 0"),
         ("gemma3", "attention.sliding_window_pattern", 0u32.into(), "sliding_window_pattern\" = 0"),
         ("gemma3", "attention.sliding_window_pattern", pattern, "\"gemma3.attention.sliding_window\" is missing"),

@@ -544,12 +544,11 @@ fn errors_name_the_file() {
     }
     std::fs::write(&path, b"").unwrap();
     assert!(matches!(GgufFile::open(&path).unwrap_err().kind(), GgufError::Magic { .. }));
-    for error in [
-        GgufFile::open(folder.path()).unwrap_err(),
-        GgufFile::read(folder.path()).unwrap_err(),
-        GgufFile::open(folder.path().join("absent.gguf")).unwrap_err(),
-    ] {
-        assert!(error.to_string().starts_with(&folder.path().display().to_string()), "{error}");
-        assert!(matches!(error.kind(), GgufError::Io { .. }));
+    let message = format!("{}: a folder, not a GGUF file; give the *.gguf file itself", folder.path().display());
+    for error in [GgufFile::open(folder.path()).unwrap_err(), GgufFile::read(folder.path()).unwrap_err()] {
+        assert!(error.to_string().starts_with(&message), "{error}");
     }
+    let error = GgufFile::open(folder.path().join("absent.gguf")).unwrap_err();
+    assert!(error.to_string().starts_with(&folder.path().join("absent.gguf").display().to_string()), "{error}");
+    assert!(matches!(error.kind(), GgufError::Io { .. }));
 }

@@ -10,8 +10,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
+use bitnet_embed::json::{parse, unique};
 use serde::Deserialize;
 
+pub use crate::checkpoint_error::CheckpointError;
 use crate::header::read_header;
 
 /// The longest safetensors header that is read. The format's own implementation has the same limit.
@@ -19,138 +21,8 @@ pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// The longest JSON file (tokenizer, index, config) that is read.
 pub const MAX_JSON_BYTES: u64 = 512 << 20;
 
-const INDEX_FILE: &str = "model.safetensors.index.json";
-const SINGLE_FILE: &str = "model.safetensors";
-
-/// What is wrong with a checkpoint folder's tensor files.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// A file could not be opened or read.
-    #[error("{}: cannot be read: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file that every checkpoint has is not there.
-    #[error("{}: no such file; {hint}", path.display())]
-    NoFile {
-        /// The file.
-        path: PathBuf,
-        /// Where to get it.
-        hint: &'static str,
-    },
-    /// A symbolic link whose target is not there.
-    #[error("{}: a symbolic link to {}, which does not exist; download it again", path.display(), target.display())]
-    DanglingLink {
-        /// The link.
-        path: PathBuf,
-        /// What it names.
-        target: PathBuf,
-    },
-    /// A file is longer than anything this program reads whole.
-    #[error("{}: {found} bytes is more than the {limit} bytes read of such a file", path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        found: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// A JSON file, or the JSON header of a safetensors file, does not parse.
-    #[error("{}: {what} is not what was expected: {source}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Which part of the file.
-        what: &'static str,
-        /// Where and why.
-        source: serde_json::Error,
-    },
-    /// The folder has no weights.
-    #[error("{}: no {SINGLE_FILE}, no {INDEX_FILE} and no other *.safetensors file; give the folder of a Hugging Face checkpoint", dir.display())]
-    NoWeights {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// A safetensors file ends before its header does.
-    #[error("{}: the header should take {header} bytes but the file has {file}; the file is incomplete or no safetensors file: download it again", path.display())]
-    HeaderPastEnd {
-        /// The file.
-        path: PathBuf,
-        /// Header length as stated.
-        header: u64,
-        /// File length.
-        file: u64,
-    },
-    /// The data of a safetensors file is not as long as its header says.
-    #[error("{}: the header describes {expected} bytes of data but the file has {found}; the file is incomplete: download it again", path.display())]
-    DataLength {
-        /// The file.
-        path: PathBuf,
-        /// Data length by the header.
-        expected: u64,
-        /// Data length in the file.
-        found: u64,
-    },
-    /// The offsets of a tensor overlap, leave a gap, run backwards or do not fit its shape.
-    #[error("{}: tensor {tensor}: expected data at {expected}, found offsets {}..{}; the header is damaged", path.display(), found.0, found.1)]
-    Offsets {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Where its data should be.
-        expected: String,
-        /// The offsets in the header.
-        found: (u64, u64),
-    },
-    /// A tensor is named twice.
-    #[error("tensor {tensor} is in {} and again in {}; remove the file that is not part of the model", first.display(), second.display())]
-    Duplicate {
-        /// The tensor.
-        tensor: String,
-        /// First file.
-        first: PathBuf,
-        /// Second file.
-        second: PathBuf,
-    },
-    /// The index names a file outside of the folder.
-    #[error("{}: tensor {tensor} points to {file:?}, which is not a file inside the folder", path.display())]
-    IndexLeavesFolder {
-        /// The index.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// What the index says.
-        file: String,
-    },
-    /// The index names a file that is not there.
-    #[error("{}: the file is listed in {INDEX_FILE} but missing: download it again", path.display())]
-    MissingShard {
-        /// The missing file.
-        path: PathBuf,
-    },
-    /// The index promises a tensor that the file does not have.
-    #[error("{}: tensor {tensor} should be here by {INDEX_FILE} but is not; index and files are of different models", path.display())]
-    IndexTensorAbsent {
-        /// The file it should be in.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-    },
-    /// A file holds a tensor that the index does not list for it.
-    #[error("{}: tensor {tensor} is not listed for this file in {INDEX_FILE}; index and files are of different models", path.display())]
-    NotInIndex {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-    },
-}
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 
 /// How a checkpoint stores the values of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,7 +129,10 @@ impl Checkpoint {
             (list_safetensors(dir, &mut ignored)?, None)
         };
         if paths.is_empty() {
-            return Err(CheckpointError::NoWeights { dir: dir.to_owned() });
+            return Err(match pickled(dir) {
+                Some(path) => CheckpointError::Pickled { path },
+                None => CheckpointError::NoWeights { dir: dir.to_owned() },
+            });
         }
 
         let mut checkpoint =
@@ -364,11 +239,12 @@ fn cannot_read(path: &Path, source: io::Error) -> CheckpointError {
 
 /// Opens a file that has a length: a pipe would block, or end where it likes.
 fn open_regular(path: &Path) -> io::Result<File> {
-    if std::fs::metadata(path)?.is_file() {
-        File::open(path)
-    } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_file() {
+        return File::open(path);
     }
+    let found = if metadata.is_dir() { "a folder" } else { "a device or pipe" };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
 }
 
 /// Reads a whole JSON file, if it is no longer than [`MAX_JSON_BYTES`].
@@ -417,13 +293,27 @@ fn list_safetensors(dir: &Path, ignored: &mut Vec<PathBuf>) -> Result<Vec<PathBu
     Ok(paths)
 }
 
+/// A file that is likely to be PyTorch's form of the model.
+fn pickled(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_model = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let ending =
+            path.extension().is_some_and(|ending| ["bin", "pt", "pth", "ckpt"].iter().any(|known| ending == *known));
+        ending && !NOT_THE_MODEL.iter().chain(&["training_args"]).any(|prefix| name.starts_with(prefix))
+    };
+    entries.filter(is_model).min()
+}
+
 /// Which tensors each file should hold, by the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, CheckpointError> {
     #[derive(Deserialize)]
+    #[serde(expecting = "an object with a weight_map")]
     struct IndexFile {
+        #[serde(deserialize_with = "unique")]
         weight_map: BTreeMap<String, String>,
     }
-    let index: IndexFile = serde_json::from_slice(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
+    let index: IndexFile = parse(&read_json_bytes(path)?).map_err(|source| CheckpointError::Json {
         path: path.to_owned(),
         what: "the index",
         source,
@@ -437,6 +327,9 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Checkpo
             return Err(CheckpointError::IndexLeavesFolder { path: path.to_owned(), tensor, file });
         }
         files.entry(file).or_default().insert(tensor);
+    }
+    if files.is_empty() {
+        return Err(CheckpointError::IndexEmpty { path: path.to_owned() });
     }
     Ok(files)
 }

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use bitnet_embed::config::{ConfigError, ModelConfig, Pooling, pooling_of_module};
+use bitnet_embed::json::parse_value;
 use serde_json::Value;
 
 use crate::ConvertError;
@@ -83,7 +84,7 @@ impl SourceConfig {
 fn read_json(path: &Path) -> Result<Option<Value>, ConvertError> {
     let Some(bytes) = read_json_bytes_if_there(path)? else { return Ok(None) };
     // Not an `Option<Value>`, for which a file that says `null` would be one that is not there.
-    let value: Result<Value, _> = serde_json::from_slice(&bytes);
+    let value = parse_value(&bytes);
     let what = "the file";
     Ok(Some(value.map_err(|source| CheckpointError::Json { path: path.to_owned(), what, source })?))
 }

@@ -1,5 +1,6 @@
 //! A checkpoint -> a file.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::{ModelConfig, Pooling};
@@ -85,9 +86,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Reads a folder and decides what becomes of its tensors.
     pub(crate) fn read(dir: &Path, types: Types, pooling: Option<Pooling>, force: bool) -> Result<Self, ConvertError> {
-        if !dir.is_dir() {
-            return Err(ConvertError::NoFolder { dir: dir.to_owned() });
-        }
+        check_folder(dir, CHECKPOINT)?;
         let inputs = Inputs::in_folder(dir);
         let config = SourceConfig::read(dir, pooling)?;
         let checkpoint = Checkpoint::open(dir)?;
@@ -152,9 +151,8 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
     let outfile =
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{folder}-{}.gguf", options.outtype.name())));
     // Before the work: of several files only the folder is known yet.
-    if !dir.is_dir() {
-        return Err(ConvertError::NoFolder { dir: dir.to_owned() });
-    } else if options.split_max_size.is_some() {
+    check_folder(dir, CHECKPOINT_OR_FILE)?;
+    if options.split_max_size.is_some() {
         outfile::check_folder(&outfile)?;
     } else {
         outfile::resolve(&outfile)?;
@@ -338,6 +336,21 @@ fn check_vocab_sizes(
     let tokenizer_ids =
         Vocab::id_count(&tokenizer).map_err(|source| ConvertError::Vocab { path: inputs.tokenizer.clone(), source })?;
     Err(ConvertError::VocabSizes { dir: dir.to_owned(), vocab_size, table_rows, tokenizer_ids })
+}
+
+const CHECKPOINT: &str = "the folder of a Hugging Face checkpoint, with config.json in it";
+const CHECKPOINT_OR_FILE: &str = "the folder of a Hugging Face checkpoint, with config.json in it, or a GGUF file";
+
+/// Refuses what is no folder, where `expected` was to be given.
+fn check_folder(dir: &Path, expected: &'static str) -> Result<(), ConvertError> {
+    let found = match std::fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(metadata) if metadata.is_file() => "a file, not a folder",
+        Ok(_) => "a device or pipe, not a folder",
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => "there is nothing",
+        Err(source) => return Err(CheckpointError::Read { path: dir.to_owned(), source }.into()),
+    };
+    Err(ConvertError::NoFolder { dir: dir.to_owned(), found, expected })
 }
 
 /// The folder's own name, also for `.` and `..`.

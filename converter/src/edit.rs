@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, SPLIT_COUNT, Value, ValueType};
+use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::interrupt;
+use crate::loader;
 use crate::outfile;
 use crate::report::{Progress, Report};
 
@@ -47,6 +49,22 @@ pub enum EditError {
     /// A key to delete that is not there.
     #[error("--delete {key:?}: the file has no such key")]
     Absent {
+        /// The key.
+        key: String,
+    },
+    /// A value that no file can have.
+    #[error("--set {key:?}: {reason}")]
+    Impossible {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// A key that makes a file one of several.
+    #[error(
+        "--set {key:?}: it would say that the file is a part of a model; parts are written with `--split-max-size`"
+    )]
+    MakesPart {
         /// The key.
         key: String,
     },
@@ -145,6 +163,8 @@ pub struct EditOptions {
 
 /// Writes a file with other metadata.
 ///
+/// Editing may take several steps, so one that leaves a file that no loader takes is no error: the report has a note.
+///
 /// # Errors
 /// When the file is refused, a change cannot be made, or the output cannot be written.
 pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
@@ -154,7 +174,9 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
     let mut writer = GgufWriter::new();
     for (key, value) in entries(&input, options).map_err(|source| ConvertError::Edit { source })? {
-        writer.metadata(&key, value)?;
+        writer.metadata(&key, value).map_err(|error| ConvertError::Edit {
+            source: EditError::Impossible { key: key.clone(), reason: error.to_string() },
+        })?;
     }
     for tensor in input.tensors() {
         writer.copy_of(tensor).map_err(|error| ConvertError::Input(error.in_file(path)))?;
@@ -167,8 +189,12 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     }
     file.finish()?;
     progress.finish();
-    let types = input.tensors().iter().map(|tensor| tensor.ggml_type().unwrap_or(burn_i2s::ggml::GgmlType::F32));
-    Ok(Report::of_file(options.outfile.clone(), types, Vec::new(), Vec::new()))
+    let types = input.tensors().iter().map(|tensor| tensor.ggml_type().unwrap_or(GgmlType::F32));
+    let types: Vec<GgmlType> = types.collect();
+    // Before the other file is mapped to be loaded.
+    drop(input);
+    let notes = loader::note(&options.outfile).into_iter().collect();
+    Ok(Report::of_file(options.outfile.clone(), types.into_iter(), Vec::new(), notes))
 }
 
 /// How many files the model has, where the file says so.
@@ -181,6 +207,9 @@ fn entries<B: AsRef<[u8]>>(input: &GgufFile<B>, options: &EditOptions) -> Result
     let metadata = input.metadata();
     if let Some(count) = part_count(input).filter(|count| *count > 1) {
         return Err(EditError::Split { count });
+    }
+    if let Some(setting) = options.set.iter().find(|setting| setting.key.starts_with("split.")) {
+        return Err(EditError::MakesPart { key: setting.key.clone() });
     }
     let mut changed: Vec<&str> = options.set.iter().map(|setting| setting.key.as_str()).collect();
     changed.extend(options.delete.iter().map(String::as_str));

@@ -25,10 +25,20 @@ pub const EXIT_NOT_WRITTEN: u8 = 5;
 #[non_exhaustive]
 pub enum ConvertError {
     /// The given folder is none.
-    #[error("{}: not a folder; give the folder of a Hugging Face checkpoint, with config.json in it", dir.display())]
+    #[error("{}: {found}; give {expected}", dir.display())]
     NoFolder {
         /// What was given.
         dir: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What should be.
+        expected: &'static str,
+    },
+    /// A file to convert that is no GGUF file.
+    #[error("{source}; to convert a checkpoint give its folder, with config.json in it")]
+    NoGguf {
+        /// How it starts.
+        source: GgufError,
     },
     /// A tensor file is damaged or missing, or a file could not be read.
     #[error(transparent)]
@@ -159,6 +169,17 @@ pub enum ConvertError {
         /// The file.
         path: PathBuf,
     },
+    /// A set of files would have to be replaced.
+    #[error(
+        "not written: {}: there is such a set of {count} files already, and a set is not replaced, for that takes several steps; remove it, or choose another output path",
+        path.display()
+    )]
+    SetExists {
+        /// The first file of the set.
+        path: PathBuf,
+        /// How many there are.
+        count: usize,
+    },
     /// The output's folder is not there.
     #[error("not written: {}: {} {problem}", path.display(), folder.display())]
     NoOutputFolder {
@@ -217,6 +238,7 @@ impl ConvertError {
             | Self::OutputIsInput { .. }
             | Self::OutputInCheckpoint { .. }
             | Self::NoOutputFolder { .. }
+            | Self::SetExists { .. }
             | Self::Print { .. }
             | Self::Threads { .. }
             | Self::Temporary { .. }

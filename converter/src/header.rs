@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use bitnet_embed::json::parse;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
@@ -74,7 +75,7 @@ pub(crate) fn read_header(mut file: &File, path: &Path, shard: usize) -> Result<
     }
     let mut json = Vec::new();
     file.take(header_len).read_to_end(&mut json).map_err(fail)?;
-    let Header(entries) = serde_json::from_slice(&json).map_err(|source| CheckpointError::Json {
+    let Header(entries) = parse(&json).map_err(|source| CheckpointError::Json {
         path: path.to_owned(),
         what: "the safetensors header",
         source,

@@ -7,8 +7,7 @@ use std::fmt;
 
 use bitnet_embed::config::ModelConfig;
 use bitnet_embed::config::keys::tokenizer as tk;
-use bitnet_embed::gguf::{Array, GgufFile, TensorInfo, Value, ValueType};
-use bitnet_embed::names::{IGNORED, expected_tensors};
+use bitnet_embed::gguf::{Array, GgufFile, Value, ValueType};
 use bitnet_embed::tokenizer::{TokenType, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 
@@ -18,8 +17,6 @@ use crate::edit::part_count;
 const SHOWN_ELEMENTS: usize = 8;
 /// Characters of a string that the JSON shows.
 const SHOWN_CHARS: usize = 1000;
-/// Tensors that the model lacks or that it has no use for that are named.
-const SHOWN_TENSORS: usize = 5;
 
 /// What is in a file.
 pub struct Inspection<'a, B> {
@@ -49,13 +46,16 @@ struct TokenizerSummary {
 #[derive(Clone, Debug, Default)]
 struct LoaderSummary {
     config: Option<ModelConfig>,
+    /// How many files the model is in, if it is more than one.
+    parts: Option<u64>,
     refused: Option<String>,
 }
 
 impl<'a, B: AsRef<[u8]>> Inspection<'a, B> {
-    /// Looks at a file. Of the tensors' data nothing is read.
-    pub fn of(file: &'a GgufFile<B>) -> Self {
-        Self { file, tokenizer: TokenizerSummary::of(file), loader: LoaderSummary::of(file) }
+    /// Looks at a file. Of the tensors' data nothing is read: what comes of loading them is `loaded`, from
+    /// [`load`](crate::loader::load).
+    pub fn of(file: &'a GgufFile<B>, loaded: Result<ModelConfig, String>) -> Self {
+        Self { file, tokenizer: TokenizerSummary::of(file), loader: LoaderSummary::of(file, loaded) }
     }
 
     /// All of it as JSON in ASCII.
@@ -234,20 +234,19 @@ fn count_types(array: Array<'_>) -> Vec<(&'static str, usize)> {
 }
 
 impl LoaderSummary {
-    fn of<B: AsRef<[u8]>>(file: &GgufFile<B>) -> Self {
-        if let Some(count) = part_count(file).filter(|count| *count > 1) {
-            let refused =
-                format!("by itself: it is one of {count} parts; `bitnet-embed` and `converter verify` join them");
-            return Self { config: None, refused: Some(refused) };
-        }
-        match ModelConfig::from_gguf(file.metadata()) {
-            Ok(config) => Self { refused: tensors_refused(file, &config), config: Some(config) },
-            Err(error) => Self { config: None, refused: Some(error.to_string()) },
+    fn of<B: AsRef<[u8]>>(file: &GgufFile<B>, loaded: Result<ModelConfig, String>) -> Self {
+        let parts = part_count(file).filter(|count| *count > 1);
+        match loaded {
+            Ok(config) => Self { config: Some(config), parts, refused: None },
+            Err(reason) => Self { config: ModelConfig::from_gguf(file.metadata()).ok(), parts, refused: Some(reason) },
         }
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nwhat a loader makes of it")?;
+        if let Some(count) = self.parts {
+            writeln!(f, "  one of {count} parts of a model, which are loaded together")?;
+        }
         if let Some(config) = &self.config {
             writeln!(
                 f,
@@ -292,7 +291,7 @@ impl LoaderSummary {
             .flat_map(|config| &config.assumed)
             .map(|assumed| json!({"key": assumed.key, "value": assumed.value}))
             .collect();
-        json!({"model": config, "assumed": assumed, "refused": self.refused})
+        json!({"model": config, "parts": self.parts, "assumed": assumed, "refused": self.refused})
     }
 }
 
@@ -300,48 +299,6 @@ impl LoaderSummary {
 fn escaped(text: &str) -> String {
     let escape = |c: char| if matches!(c, '"' | '\'') { c.to_string() } else { c.escape_debug().to_string() };
     text.chars().map(escape).collect()
-}
-
-/// Why a loader refuses the tensors, as far as names, shapes and types tell.
-fn tensors_refused<B: AsRef<[u8]>>(file: &GgufFile<B>, config: &ModelConfig) -> Option<String> {
-    // A damaged count of layers is not worth a list of as many names.
-    if config.num_layers > file.tensors().len() {
-        return Some(format!("{} layers, but only {} tensors", config.num_layers, file.tensors().len()));
-    }
-    let expected = expected_tensors(config);
-    let missing: Vec<&str> = expected
-        .iter()
-        .filter(|tensor| !tensor.is_optional() && file.tensor(&tensor.name).is_none())
-        .map(|tensor| tensor.name.as_str())
-        .collect();
-    if !missing.is_empty() {
-        return Some(listed("missing", &missing));
-    }
-    for tensor in &expected {
-        let Some(found) = file.tensor(&tensor.name) else { continue };
-        if found.shape() != tensor.shape {
-            return Some(format!("{} has shape {:?}, expected {:?}", tensor.name, found.shape(), tensor.shape));
-        }
-        if found.ggml_type().is_none() {
-            return Some(format!("{} has type {}, which is not decoded", tensor.name, found.type_name()));
-        }
-    }
-    let known: std::collections::HashSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
-    let unused: Vec<&str> = file
-        .tensors()
-        .iter()
-        .map(TensorInfo::name)
-        .filter(|name| !known.contains(name) && !IGNORED.contains(name))
-        .collect();
-    (!unused.is_empty()).then(|| listed("without a place in the model", &unused))
-}
-
-fn listed(what: &str, names: &[&str]) -> String {
-    let shown = names.iter().take(SHOWN_TENSORS).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(SHOWN_TENSORS) {
-        Some(more) if more > 0 => format!("{what}: {shown} and {more} more"),
-        _ => format!("{what}: {shown}"),
-    }
 }
 
 /// A value as JSON; long ones are cut.

@@ -11,6 +11,7 @@
 //! file; [`inspect`] shows one.
 
 pub mod checkpoint;
+mod checkpoint_error;
 pub mod cli;
 pub mod config;
 mod convert;
@@ -22,6 +23,7 @@ mod error;
 mod header;
 pub mod inspect;
 mod interrupt;
+pub mod loader;
 pub mod metadata;
 mod outfile;
 pub mod plan;

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bitnet_embed::config::{ModelConfig, keys};
-use bitnet_embed::gguf::{GgufFile, GgufWriter, TensorInfo, split_path};
+use bitnet_embed::config::keys;
+use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
@@ -14,6 +14,7 @@ use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally};
 use crate::encode::{self, EncodeError, type_name};
 use crate::interrupt;
+use crate::loader;
 use crate::outfile;
 use crate::plan::{Outtype, PlanError, check_blocks};
 use crate::report::{Progress, Report};
@@ -43,18 +44,18 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     outfile::resolve(&outfile)?;
     let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
     outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
-    let input = GgufFile::open_model(path).map_err(ConvertError::Input)?;
+    let input = GgufFile::open_model(path).map_err(|source| match source.kind() {
+        GgufError::Magic { .. } => ConvertError::NoGguf { source },
+        _ => ConvertError::Input(source),
+    })?;
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
-    if let Err(error) = ModelConfig::from_gguf(input.metadata()) {
-        notes.push(format!("bitnet-embed takes no such model, as input or output: {error}"));
-    }
     let mut tensors = plan(options, &input, path)?;
     if options.auto_widen {
         widen(&input, &mut tensors, &mut notes, path)?;
     }
 
-    let writer = declare(options, &input, &tensors)?;
+    let writer = declare(options, &input, &tensors, path)?;
     let (mut file, _registered) = interrupt::create(writer, &outfile)?;
     let mut tally = Tally::default();
     let count = tensors.len();
@@ -77,7 +78,11 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     progress.finish();
     notes.extend(tally.note());
     let types = tensors.iter().map(|recoded| recoded.target.or(recoded.tensor.ggml_type()).unwrap_or(GgmlType::F32));
-    Ok(Report::of_file(outfile, types, Vec::new(), notes))
+    let types: Vec<GgmlType> = types.collect();
+    // Before the other file is mapped to be loaded.
+    drop(input);
+    notes.extend(loader::note(&outfile));
+    Ok(Report::of_file(outfile, types.into_iter(), Vec::new(), notes))
 }
 
 /// Refuses a value that is not finite in a tensor of floats that is copied as it is.
@@ -171,6 +176,7 @@ fn declare<B: AsRef<[u8]>>(
     options: &ConvertOptions,
     input: &GgufFile<B>,
     tensors: &[Recoded<'_>],
+    path: &Path,
 ) -> Result<GgufWriter, ConvertError> {
     let mut writer = GgufWriter::new();
     let metadata = input.metadata();
@@ -196,7 +202,7 @@ fn declare<B: AsRef<[u8]>>(
     for Recoded { tensor, target } in tensors {
         match target {
             Some(target) => writer.tensor(tensor.name(), *target, &tensor.shape())?,
-            None => writer.copy_of(tensor)?,
+            None => writer.copy_of(tensor).map_err(|error| ConvertError::Input(error.in_file(path)))?,
         };
     }
     Ok(writer)

@@ -21,9 +21,8 @@ pub(crate) fn recognise(tokenizer: &TokenizerJson) -> Result<VocabKind, VocabErr
     expect(!model.ignore_merges, "model.ignore_merges", "false", &"true")?;
     expect(model.dropout.is_none_or(|rate| rate == 0.0), "model.dropout", "none", &"a rate")?;
 
-    let null = Value::Null;
-    let normalizer = unwrap_sequence(tokenizer.normalizer.as_ref().unwrap_or(&null), "normalizers");
-    let pre = tokenizer.pre_tokenizer.as_ref().unwrap_or(&null);
+    let normalizer = unwrap_sequence(&tokenizer.normalizer, "normalizers");
+    let pre = &tokenizer.pre_tokenizer;
     if model.byte_fallback {
         let replaces_space = normalizer["type"] == "Replace"
             && normalizer["pattern"] == json!({"String": " "})
@@ -85,8 +84,10 @@ pub(crate) struct TemplateToken {
 }
 
 impl Template {
-    pub(crate) fn read(post_processor: Option<&Value>) -> Result<Self, VocabError> {
-        let Some(value) = post_processor.filter(|value| !value.is_null()) else { return Ok(Self::default()) };
+    pub(crate) fn read(value: &Value) -> Result<Self, VocabError> {
+        if value.is_null() {
+            return Ok(Self::default());
+        }
         let one = std::slice::from_ref(value);
         let steps = match value["processors"].as_array() {
             Some(steps) if value["type"] == "Sequence" => steps,

@@ -81,12 +81,22 @@ pub(crate) struct PartsWriter {
 }
 
 impl PartsWriter {
-    /// Starts all files.
+    /// Starts all files, if the set is not there already.
+    ///
+    /// Replaced one by one, the parts of two models would stand beside each other for a while, and of the older one
+    /// nothing whole would be left by whoever is killed meanwhile. Parts without a first one are no model: what such a run
+    /// leaves is replaced.
     pub(crate) fn create(parts: Vec<Part>) -> Result<Self, ConvertError> {
         let mut writers = Vec::with_capacity(parts.len());
         for Part { path, writer } in parts {
             let (file, registered) = interrupt::create(writer, &path)?;
             writers.push((file, registered, path));
+        }
+        // Not before the parts are locked: another process may just have finished the set.
+        if let [(_, _, first), _, ..] = &writers[..]
+            && first.symlink_metadata().is_ok()
+        {
+            return Err(ConvertError::SetExists { path: first.clone(), count: writers.len() });
         }
         Ok(Self { parts: writers, current: 0 })
     }
@@ -100,20 +110,9 @@ impl PartsWriter {
     }
 
     /// Puts all files in their places, the first one last; returns their paths.
-    ///
-    /// A first part that is there already is removed before the others are replaced: stopped halfway, the rest of two
-    /// models must not pass for one. By then everything is written.
     pub(crate) fn finish(mut self) -> Result<Vec<PathBuf>, GgufError> {
         for (file, ..) in &mut self.parts {
             file.flush()?;
-        }
-        if let [(_, _, first), _, ..] = &self.parts[..] {
-            match std::fs::remove_file(first) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(GgufError::Io { operation: "replace", source }.in_file(first));
-                }
-                _ => {}
-            }
         }
         let mut paths = Vec::with_capacity(self.parts.len());
         for (file, _registered, path) in self.parts.into_iter().rev() {
@@ -129,26 +128,46 @@ impl PartsWriter {
 mod tests {
     use super::*;
 
+    const TENSORS: [(&str, GgmlType, &[usize]); 3] =
+        [("a", GgmlType::F32, &[4]), ("b", GgmlType::F32, &[4]), ("c", GgmlType::F32, &[4])];
+
+    fn three_parts(folder: &Path) -> Vec<Part> {
+        plan(&folder.join("m.gguf"), Some(16), Entries::default(), &TENSORS).expect("three files")
+    }
+
     #[test]
-    fn a_set_that_is_replaced_halfway_has_no_first_part() {
+    fn a_set_that_is_there_is_not_touched_and_the_rest_of_one_is_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
-        let tensors: [(&str, GgmlType, &[usize]); 3] =
-            [("a", GgmlType::F32, &[4]), ("b", GgmlType::F32, &[4]), ("c", GgmlType::F32, &[4])];
-        let parts = plan(&folder.path().join("m.gguf"), Some(16), Entries::default(), &tensors).expect("three files");
-        let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
-        assert_eq!(paths.len(), 3);
+        let paths: Vec<PathBuf> = three_parts(folder.path()).iter().map(|part| part.path.clone()).collect();
         for path in &paths {
             std::fs::write(path, "of another model").expect("written");
         }
+        let error = PartsWriter::create(three_parts(folder.path())).err().expect("refused").to_string();
+        assert!(error.contains("m-00001-of-00003.gguf: ") && error.contains("remove it"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 3, "no partial files");
+        assert!(paths.iter().all(|path| std::fs::read(path).expect("still there") == b"of another model"));
+
+        std::fs::remove_file(&paths[0]).expect("removed");
+        let mut writer = PartsWriter::create(three_parts(folder.path())).expect("started");
+        for (name, ..) in TENSORS {
+            writer.write(name, &[0; 16]).expect("written");
+        }
+        assert_eq!(writer.finish().expect("in place"), paths);
+        bitnet_embed::gguf::GgufFile::open_model(&paths[2]).expect("a whole model");
+    }
+
+    #[test]
+    fn a_set_that_is_placed_halfway_has_no_first_part() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let parts = three_parts(folder.path());
+        let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
         let mut writer = PartsWriter::create(parts).expect("started");
-        for (name, ..) in tensors {
+        for (name, ..) in TENSORS {
             writer.write(name, &[0; 16]).expect("written");
         }
         // What is in the way of the second file stops the conversion between the third and the second.
-        std::fs::remove_file(&paths[1]).expect("removed");
         std::fs::create_dir_all(paths[1].join("x")).expect("a folder");
         writer.finish().expect_err("the second file has no place");
-        assert_ne!(std::fs::read(&paths[2]).expect("readable"), b"of another model");
-        assert!(!paths[0].exists(), "the old first part would join old parts and new ones");
+        assert!(paths[2].exists() && !paths[0].exists());
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use bitnet_embed::json::{parse_value, strict, unique};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
@@ -14,9 +15,12 @@ use crate::vocab::VocabError;
 pub(crate) struct TokenizerJson {
     #[serde(default)]
     pub(crate) added_tokens: Vec<AddedToken>,
-    pub(crate) normalizer: Option<Value>,
-    pub(crate) pre_tokenizer: Option<Value>,
-    pub(crate) post_processor: Option<Value>,
+    #[serde(default, deserialize_with = "strict")]
+    pub(crate) normalizer: Value,
+    #[serde(default, deserialize_with = "strict")]
+    pub(crate) pre_tokenizer: Value,
+    #[serde(default, deserialize_with = "strict")]
+    pub(crate) post_processor: Value,
     pub(crate) model: ModelSpec,
 }
 
@@ -46,6 +50,7 @@ pub(crate) struct ModelSpec {
     pub(crate) byte_fallback: bool,
     #[serde(default)]
     pub(crate) ignore_merges: bool,
+    #[serde(deserialize_with = "unique")]
     pub(crate) vocab: HashMap<String, u32>,
     pub(crate) merges: Vec<Merge>,
 }
@@ -121,7 +126,7 @@ pub(crate) struct TokenizerConfig {
 impl TokenizerConfig {
     /// Reads the file field by field, so that errors name the field.
     pub(crate) fn read(json: &[u8]) -> Result<Self, VocabError> {
-        let config: Value = serde_json::from_slice(json).map_err(|source| VocabError::ConfigJson { source })?;
+        let config = parse_value(json).map_err(|source| VocabError::ConfigJson { source })?;
         if !config.is_object() {
             return Err(wrong("the file", "an object", &config));
         }

@@ -6,8 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bitnet_embed::json;
 use bitnet_embed::tokenizer::TokenType;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::rebuild;
 use crate::recognise::{Template, TemplateToken, expect, recognise};
@@ -88,7 +90,8 @@ impl Vocab {
     /// When the files are damaged, contradict each other, or describe a tokenizer that GGUF cannot express.
     pub fn from_json(tokenizer: &[u8], tokenizer_config: Option<&[u8]>, vocab_size: usize) -> Result<Self, VocabError> {
         let kind_of_model: ModelType = parse(tokenizer)?;
-        expect(&kind_of_model.model.r#type == "BPE", "model.type", "BPE", &kind_of_model.model.r#type)?;
+        let stated = kind_of_model.model.r#type;
+        expect(stated == "BPE", "model.type", "BPE", if stated.is_empty() { &"none" } else { &stated })?;
         let json = tokenizer;
         let tokenizer: TokenizerJson = parse(json)?;
         let config = match tokenizer_config {
@@ -97,7 +100,7 @@ impl Vocab {
         };
 
         let kind = recognise(&tokenizer)?;
-        let template = Template::read(tokenizer.post_processor.as_ref())?;
+        let template = Template::read(&tokenizer.post_processor)?;
         let ids = Ids { vocab: &tokenizer.model.vocab, added: &tokenizer.added_tokens };
         let mut vocab = Self {
             kind,
@@ -264,8 +267,8 @@ struct Typed {
     r#type: String,
 }
 
-fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, VocabError> {
-    serde_json::from_slice(json).map_err(|source| VocabError::Json { source })
+fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, VocabError> {
+    json::parse(json).map_err(|source| VocabError::Json { source })
 }
 
 fn out_of_range(token: &str, id: u32, vocab_size: usize) -> VocabError {

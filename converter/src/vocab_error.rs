@@ -1,5 +1,6 @@
 //! Why the vocabulary of a checkpoint is not stored, and which of its two files is at fault.
 
+use bitnet_embed::json::JsonError;
 use bitnet_embed::tokenizer::TokenizerError;
 
 /// Why a tokenizer cannot be stored.
@@ -10,7 +11,7 @@ pub enum VocabError {
     #[error("{source}")]
     Json {
         /// Where and why.
-        source: serde_json::Error,
+        source: JsonError,
     },
     /// Whoever reads the tokenizer, from here or from the file to be written, refuses it.
     #[error("{source}")]
@@ -22,7 +23,7 @@ pub enum VocabError {
     #[error("{source}")]
     ConfigJson {
         /// Where and why.
-        source: serde_json::Error,
+        source: JsonError,
     },
     /// A field of `tokenizer_config.json` of another type.
     #[error("{field} is {found}, not {expected}")]

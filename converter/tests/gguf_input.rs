@@ -114,6 +114,26 @@ fn a_value_that_is_not_finite_is_refused_where_tensors_are_copied_too() {
 }
 
 #[test]
+fn a_tensor_of_unknown_size_is_the_inputs_fault() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let mut bytes = std::fs::read(&converted.path).expect("a file");
+    let name = b"output_norm.weight";
+    // Behind the name: the number of dimensions, which is 1, the dimension, and the type.
+    let at = bytes.windows(name.len()).position(|window| window == name).expect("the tensor") + name.len() + 4 + 8;
+    bytes[at..at + 4].copy_from_slice(&999_u32.to_le_bytes());
+    std::fs::write(&converted.path, bytes).expect("written");
+    let (file, out) = (converted.path.to_str().expect("UTF-8"), converted.folder.path().join("out.gguf"));
+    let out = out.to_str().expect("UTF-8");
+    for args in [vec!["convert", file, "--outtype", "f16", "--outfile", out], vec!["edit", file, "-o", out]] {
+        let (_, stderr) = run(args, 3);
+        assert!(
+            stderr.starts_with(&format!("error: {file}: tensor \"output_norm.weight\" has the unsupp")),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
 fn keys_are_set_and_deleted_and_everything_else_stays() {
     let converted = Converted::new("gemma3-bitnet", &["--outtype", "i2_s"]);
     let out = converted.folder.path().join("edited.gguf");
@@ -160,7 +180,8 @@ fn changes_that_cannot_be_made_are_refused() {
         (["--set", "novalue"], 2, "KEY=VALUE"),
         (["--set", "tokenizer.ggml.tokens=a"], 2, "arrays cannot be set"),
         (["--delete", "no.such.key"], 2, "no such key"),
-        (["--set", "general.alignment=u32:3"], 5, "power of two"),
+        (["--set", "general.alignment=u32:3"], 2, "--set \"general.alignment\": alignment 3 is not a power of two"),
+        (["--set", "split.count=u16:3"], 2, "part of a model"),
     ] {
         let (_, stderr) = run([&["edit", file, "-o", out][..], &args].concat(), code);
         assert!(stderr.contains(part), "{stderr}");
@@ -225,5 +246,5 @@ fn nothing_that_is_inspected_can_drive_a_terminal() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["tensors"][0]["name"], evil, "and yet nothing is lost");
     let (_, stderr) = run(["inspect", folder.path().to_str().expect("UTF-8")], 3);
-    assert!(stderr.contains("not a regular file"), "{stderr}");
+    assert!(stderr.contains("a folder, not a GGUF file; give"), "{stderr}");
 }

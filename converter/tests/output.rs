@@ -217,7 +217,50 @@ fn the_command_line_is_checked_and_explained() {
     for part in ["--outtype", "--pooling", "--force", "dummy", "Exit codes", "  3  ", "  4  ", "  5  "] {
         assert!(help.contains(part), "no {part:?} in the help");
     }
+    for command in ["convert", "inspect", "verify", "edit", "dummy"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).expect("UTF-8");
+        assert!(help.contains("Example") && help.contains("Exit codes:\n  0  ") && help.contains("\n  5  "), "{help}");
+    }
     assert_eq!(run(&["no/such/folder", "--outtype", "f16"]).status.code(), Some(3));
+}
+
+/// Pasted one after the other, beside a checkpoint of the name that they use.
+#[test]
+fn the_examples_of_every_help_work() {
+    let copy = Copy::of("qwen3-bitnet");
+    let folder = copy.dir.parent().expect("a folder");
+    std::fs::rename(&copy.dir, folder.join("bitnet-0.6b")).expect("moved");
+    let program = || {
+        let mut command = assert_cmd::Command::cargo_bin("converter").expect("the program is built");
+        command.current_dir(folder);
+        command
+    };
+    let mut count = 0;
+    for command in [
+        &["--help"][..],
+        &["convert", "--help"],
+        &["inspect", "--help"],
+        &["verify", "--help"],
+        &["edit", "--help"],
+        &["dummy", "--help"],
+    ] {
+        let help = program().args(command).output().expect("the program runs").stdout;
+        let help = String::from_utf8(help).expect("UTF-8");
+        for line in help.lines().filter_map(|line| line.strip_prefix("  converter ")) {
+            let (line, writes) = line.split_once("  writes ").unwrap_or((line, ""));
+            // Full size: the same command as for a custom one, and seconds of work.
+            if line.contains("--arch qwen3-0.6b") {
+                continue;
+            }
+            let output = program().args(line.split_whitespace()).output().expect("the program runs");
+            let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "converter {line}: {stderr}");
+            assert!(!stderr.contains("would refuse"), "converter {line}: {stderr}");
+            assert!(stdout.trim_end().ends_with(writes), "converter {line}: {stdout}");
+            count += 1;
+        }
+    }
+    assert!(count > 15, "{count}");
 }
 
 #[test]

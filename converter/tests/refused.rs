@@ -109,8 +109,15 @@ fn an_index_at_odds_with_the_files_is_refused() {
     copy.assert_refused(F16, REFUSED, &["model.norm.weight", "not listed", INDEX]);
 
     let copy = Copy::of(SHARDED);
-    copy.write(INDEX, "{\"weight_map\": 3}");
-    copy.assert_refused(F16, REFUSED, &[INDEX, "the index"]);
+    for (text, part) in [
+        ("{\"weight_map\": 3}", "weight_map: invalid type: integer `3`, expected an object"),
+        ("{\"weight_map\": {}}", "lists no tensor"),
+        ("{}", "missing field `weight_map`"),
+        ("3", "expected an object with a weight_map"),
+    ] {
+        copy.write(INDEX, text);
+        copy.assert_refused(F16, REFUSED, &[INDEX, part]);
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     parts.write(&paths[1]);
     assert!(matches!(kind(&paths[1]), GgufError::SplitName { .. }));
     std::fs::remove_file(&paths[1]).expect("a file");
-    assert!(matches!(kind(&paths[0]), GgufError::Io { .. }));
+    assert!(matches!(kind(&paths[0]), GgufError::SplitMissing { number: 2, .. }));
 }
 
 #[test]

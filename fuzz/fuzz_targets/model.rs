@@ -1,6 +1,7 @@
 //! Any GGUF file as a model: its configuration, its list of tensors, and every row of every tensor as floats.
 #![no_main]
 
+use bitnet_embed::config::ModelConfig;
 use bitnet_embed::gguf::GgufFile;
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::matrix::TernaryMatrix;
@@ -11,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(file) = GgufFile::from_owner(bytes) else { return };
-    let inspection = Inspection::of(&file);
+    let inspection = Inspection::of(&file, ModelConfig::from_gguf(file.metadata()).map_err(|error| error.to_string()));
     let json = inspection.to_json();
     assert!(json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')), "nothing that a terminal obeys");
     let text = inspection.to_string();

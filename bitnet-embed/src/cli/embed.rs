@@ -75,6 +75,10 @@ fn texts(arguments: &EmbedArguments) -> Result<Vec<String>, CliError> {
         if path == Path::new("-") {
             read_lines(io::stdin().lock(), path, &mut texts)?;
         } else {
+            if path.is_dir() {
+                let problem = "it is a folder; give a text file with one text a line";
+                return Err(input(io::Error::new(io::ErrorKind::IsADirectory, problem)));
+            }
             read_lines(BufReader::new(File::open(path).map_err(input)?), path, &mut texts)?;
         }
         if texts.len() == before {

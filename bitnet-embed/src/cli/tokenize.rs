@@ -4,7 +4,7 @@ use super::args::TokenizeArguments;
 use super::{CliError, DEMO_MODEL, note_demo};
 use bitnet_embed::config::ModelConfig;
 use bitnet_embed::config::keys::tokenizer as keys;
-use bitnet_embed::gguf::{GgufFile, MappedFile, Metadata};
+use bitnet_embed::gguf::{GgufFile, Metadata};
 use bitnet_embed::tokenizer::Tokenizer;
 use std::io::{self, Write};
 
@@ -14,13 +14,13 @@ pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), CliError> {
         (Some(json), None) => print(arguments, &Tokenizer::from_file(json)?, None),
         (Some(json), Some(path)) => {
             // The ids that `embed` would take.
-            let file = GgufFile::<MappedFile>::open(path)?;
+            let file = GgufFile::open_model(path)?;
             let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()));
             let config = config.map_err(|source| CliError::ConfigOf { path: path.clone(), source })?;
             print(arguments, &Tokenizer::from_file_for_rows(json, config.vocab_size)?, None)
         }
         (None, Some(path)) => {
-            let file = GgufFile::<MappedFile>::open(path)?;
+            let file = GgufFile::open_model(path)?;
             let metadata = file.metadata().with_overrides(overrides.as_slice());
             let tokenizer = Tokenizer::from_gguf(metadata);
             let tokenizer = tokenizer.map_err(|source| CliError::TokenizerOf { path: path.clone(), source })?;

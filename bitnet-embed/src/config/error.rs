@@ -21,7 +21,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where and why.
-        source: serde_json::Error,
+        source: crate::json::JsonError,
     },
     /// The GGUF metadata could not be read.
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub enum ConfigError {
         max: u64,
     },
     /// A factor, base or epsilon that is not a positive, finite number.
-    #[error("{key:?} = {found}, it must be positive and finite")]
+    #[error("{key:?} = {found:?}, it must be positive and finite as a 32-bit float, from 1e-45 to 3.4e38")]
     NotPositive {
         /// The key.
         key: String,

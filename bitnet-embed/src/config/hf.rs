@@ -10,6 +10,7 @@ use super::{
     Pooling, check_heads, effective_window, inverse_sqrt,
 };
 use crate::file::read_regular;
+use crate::json;
 
 /// The longest configuration file read; a real one has some kilobytes.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -83,7 +84,7 @@ impl ModelConfig {
 /// Parses a JSON file of at most [`MAX_JSON_BYTES`].
 pub(super) fn read_json(path: &Path) -> Result<Value, ConfigError> {
     let bytes = read_regular(path, MAX_JSON_BYTES).map_err(|source| ConfigError::Io { path: path.into(), source })?;
-    serde_json::from_slice(&bytes).map_err(|source| ConfigError::Json { path: path.into(), source })
+    json::parse_value(&bytes).map_err(|source| ConfigError::Json { path: path.into(), source })
 }
 
 /// Refuses every key that would change the computation into one that is not implemented.

@@ -1,6 +1,7 @@
 //! What can be wrong with a GGUF file, or with a request for one.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,31 @@ pub enum GgufError {
         /// The file that the other process writes to until it is done.
         partial: PathBuf,
     },
+    /// What is at the input's path is no regular file.
+    #[error(
+        "{found}, not a GGUF file; {}",
+        if *found == "a folder" {
+            "give the *.gguf file itself, or make one of a checkpoint's folder with `converter FOLDER --outtype i2_s`"
+        } else {
+            "give a regular file"
+        }
+    )]
+    InputKind {
+        /// What is there.
+        found: &'static str,
+    },
+    /// The file that the data go to until they are complete cannot be written.
+    #[error(
+        "the data go to {} first, {problem}; {}choose another output path",
+        partial.display(),
+        if fs::symlink_metadata(partial).is_ok() { "remove it, or " } else { "" }
+    )]
+    Partial {
+        /// That file.
+        partial: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// What is at the output's path is no file that could be replaced.
     #[error("there is {found} where the file should go; give the path of the file itself")]
     OutputKind {
@@ -70,6 +96,16 @@ pub enum GgufError {
     SplitName {
         /// How the name should end.
         suffix: String,
+    },
+    /// A file of a split model is not beside the others.
+    #[error(
+        "file {number} of the {count} that this model is split into is not there; all of them must be in one folder"
+    )]
+    SplitMissing {
+        /// Which one, from one.
+        number: u32,
+        /// How many there are.
+        count: u32,
     },
     /// A file that is not the part of a split model that its name says.
     #[error(

@@ -1,7 +1,7 @@
 //! A parsed file over any owner of its bytes.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -16,6 +16,7 @@ use super::{
     ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufError, MAGIC, MAX_ALIGNMENT, MAX_METADATA, MAX_TENSORS, Metadata, Part,
     TensorInfo, Value, ValueType,
 };
+use crate::file::kind_of;
 
 /// A file mapped into memory, read-only; on systems that map no files (WebAssembly), read into memory instead.
 ///
@@ -67,8 +68,7 @@ fn open_regular(path: &Path) -> Result<File, GgufError> {
     // Asked before opening: to open a pipe would wait for its writer.
     let metadata = fs::metadata(path).map_err(GgufError::io("open"))?;
     if !metadata.is_file() {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-        return Err(GgufError::Io { operation: "open", source });
+        return Err(GgufError::InputKind { found: kind_of(&metadata) });
     }
     File::open(path).map_err(GgufError::io("open"))
 }

@@ -23,8 +23,12 @@ impl PartialFile {
     /// Starts, or takes over what a killed process left.
     pub(super) fn create(path: &Path) -> Result<Self, GgufError> {
         let partial = partial_path(path)?;
-        refuse_what_is_no_file(path)?;
-        refuse_what_is_no_file(&partial)?;
+        if let Some(found) = no_file(path) {
+            return Err(GgufError::OutputKind { found });
+        }
+        if let Some(found) = no_file(&partial) {
+            return Err(GgufError::Partial { partial, problem: format!("where there is {found}") });
+        }
         loop {
             let file = OpenOptions::new()
                 .write(true)
@@ -32,7 +36,7 @@ impl PartialFile {
                 // Not before it is locked: another process may be writing it.
                 .truncate(false)
                 .open(&partial)
-                .map_err(GgufError::io("create"))?;
+                .map_err(|source| cannot_create(&partial, source))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(GgufError::Busy { partial }),
@@ -99,16 +103,25 @@ fn partial_path(path: &Path) -> Result<PathBuf, GgufError> {
     Ok(path.with_file_name(partial))
 }
 
-/// Renaming would replace a symbolic link, a device or a pipe by a file, which is hardly what was meant.
-fn refuse_what_is_no_file(path: &Path) -> Result<(), GgufError> {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
-    let found = match metadata.file_type() {
-        kind if kind.is_file() => return Ok(()),
-        kind if kind.is_dir() => "a folder",
-        kind if kind.is_symlink() => "a symbolic link",
-        _ => "a device or pipe",
-    };
-    Err(GgufError::OutputKind { found })
+/// What is there that is no file. Renaming would replace a symbolic link, a device or a pipe by a file, which is hardly what
+/// was meant.
+fn no_file(path: &Path) -> Option<&'static str> {
+    match fs::symlink_metadata(path).ok()?.file_type() {
+        kind if kind.is_file() => None,
+        kind if kind.is_symlink() => Some("a symbolic link"),
+        kind if kind.is_dir() => Some("a folder"),
+        _ => Some("a device or pipe"),
+    }
+}
+
+/// Whoever asked for `path` knows nothing of the partial file, so it is named where it is what is wrong: an obstacle, or a
+/// name that is too long only because it is longer.
+fn cannot_create(partial: &Path, source: io::Error) -> GgufError {
+    if fs::symlink_metadata(partial).is_ok() || source.kind() == io::ErrorKind::InvalidFilename {
+        GgufError::Partial { partial: partial.to_owned(), problem: format!("which cannot be written: {source}") }
+    } else {
+        GgufError::Io { operation: "create", source }
+    }
 }
 
 #[cfg(unix)]

@@ -3,6 +3,7 @@
 //! Each file is a whole GGUF file with some of the tensors; the first has the metadata of the model. `split.no` counts from
 //! zero, the names from one.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{GgufError, GgufFile, GgufWriter, MappedFile, Metadata};
@@ -39,7 +40,7 @@ impl GgufFile<ModelBytes> {
     ///
     /// # Errors
     /// [`GgufError::InFile`] with what is wrong: [`GgufError::SplitName`], [`GgufError::SplitPart`],
-    /// [`GgufError::SplitTensors`] for files that do not belong together, and those of [`GgufFile::open`].
+    /// [`GgufError::SplitTensors`] for files that do not belong together, [`GgufError::SplitMissing`], and those of [`GgufFile::open`].
     pub fn open_model(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let file = GgufFile::<MappedFile>::open(path)?;
@@ -85,7 +86,12 @@ fn join(path: &Path, count: u32) -> Result<Vec<u8>, GgufError> {
     for index in 0..count {
         let path = split_path(&stem, index, count);
         let fail = |error: GgufError| error.in_file(&path);
-        let part = GgufFile::<MappedFile>::open(&path)?;
+        let part = GgufFile::<MappedFile>::open(&path).map_err(|error| match error.kind() {
+            GgufError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+                GgufError::SplitMissing { number: index + 1, count }.in_file(&path)
+            }
+            _ => error,
+        })?;
         let metadata = part.metadata();
         let found = (metadata.u32(SPLIT_NO).map_err(fail)?, metadata.u32(SPLIT_COUNT).map_err(fail)?);
         if found != (Some(index), Some(count)) {

@@ -13,6 +13,7 @@ use tokenizers::models::bpe::Vocab;
 
 use super::TokenizerError;
 use super::pipeline::Node;
+use crate::json::{parse, strict, unique};
 
 const BPE: &str = "\"BPE\"";
 
@@ -22,11 +23,11 @@ pub(super) struct Document {
     #[serde(default)]
     pub(super) version: Value,
     pub(super) added_tokens: Option<Vec<Added>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict")]
     pub(super) normalizer: Value,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict")]
     pub(super) pre_tokenizer: Value,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict")]
     pub(super) post_processor: Value,
     pub(super) model: Model,
 }
@@ -61,6 +62,7 @@ pub(super) struct Model {
     pub(super) byte_fallback: Value,
     #[serde(default)]
     pub(super) ignore_merges: Value,
+    #[serde(default, deserialize_with = "vocab")]
     pub(super) vocab: Option<Vocab>,
     pub(super) merges: Option<Vec<Merge>>,
 }
@@ -70,7 +72,7 @@ pub(super) struct Merge(pub(super) String, pub(super) String);
 
 impl Document {
     pub(super) fn parse(json: &[u8]) -> Result<Self, TokenizerError> {
-        let document: Self = serde_json::from_slice(json).map_err(|source| {
+        let document: Self = parse(json).map_err(|source| {
             // Other models spell vocabulary and merges in other ways; their name says more than where that shows.
             match other_model(json) {
                 Some(kind) => Node::new(&kind, "model.type").unsupported(BPE),
@@ -86,6 +88,13 @@ impl Document {
         }
         Ok(document)
     }
+}
+
+/// A vocabulary, in which no token may stand twice: readers would differ on its id.
+fn vocab<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vocab>, D::Error> {
+    #[derive(Deserialize)]
+    struct Tokens(#[serde(deserialize_with = "unique")] Vocab);
+    Ok(Option::<Tokens>::deserialize(deserializer)?.map(|Tokens(vocab)| vocab))
 }
 
 /// The type of a model that says it is not BPE.

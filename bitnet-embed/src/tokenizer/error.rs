@@ -39,7 +39,7 @@ pub enum TokenizerError {
     #[error("not a tokenizer.json: {source}")]
     Json {
         /// Where and why.
-        source: serde_json::Error,
+        source: crate::json::JsonError,
     },
     /// A step or a setting of a `tokenizer.json` that is not implemented.
     #[error("{component} is {found}, which is not supported (supported: {supported})")]

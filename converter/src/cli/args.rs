@@ -6,41 +6,18 @@ use bitnet_embed::config::Pooling;
 use burn_i2s::ggml::GgmlType;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::help;
 use super::numbers::{parse_cosine, parse_dimension, parse_seed, parse_size};
 use crate::Outtype;
 use crate::dummy::DummyArch;
 use crate::edit::Setting;
-
-const AFTER_HELP: &str = "\
-Examples:
-  converter bitnet-0.6b --outtype i2_s             bitnet-0.6b/bitnet-0.6b-i2_s.gguf
-  converter . --outtype f16 --outfile model.gguf
-  converter . --outtype i2_s --embedding-type q8_0 --norm-type f32
-  converter verify model.gguf bitnet-0.6b
-  converter inspect model.gguf --json
-  converter convert model-f16.gguf --outtype i2_s
-  converter edit model.gguf --set general.name=mine --set general.license=str:mit -o mine.gguf
-  converter dummy --arch qwen3-0.6b --outtype i2_s --outfile dummy.gguf
-
-`converter DIR` is short for `converter convert DIR`. The path of the file written goes to standard output, everything
-else to standard error. An existing file is replaced only once the new one is complete; until then the data are in
-`.<name>.partial` beside it, which a killed run leaves behind and the next run for the same path takes over. A symbolic link
-is followed; folders, devices and pipes are refused.
-
-Exit codes:
-  0  the file was written; verify: file and checkpoint agree
-  1  verify: they differ
-  2  the command line is wrong
-  3  the input is refused: damaged, incomplete, or at odds with its own config.json
-  4  the model is of a kind that is not supported
-  5  the output could not be written";
 
 #[derive(Parser)]
 #[command(
     name = "converter",
     version,
     about = "Turns a BitNet embedding checkpoint (safetensors) into a GGUF file, and looks after such files",
-    after_help = AFTER_HELP,
+    after_help = help::ALL,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -54,14 +31,19 @@ pub(super) struct Cli {
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Convert a checkpoint, or a GGUF file to other types (the default)
+    #[command(after_help = help::CONVERT)]
     Convert(ConvertArgs),
-    /// Show what is in a GGUF file: metadata, tensors, tokenizer, and what a loader would assume
+    /// Show what is in a GGUF file: metadata, tensors, tokenizer, and what a loader makes of it
+    #[command(after_help = help::INSPECT)]
     Inspect(InspectArgs),
     /// Compare a GGUF file with the checkpoint it was made of: every tensor, key, token id and some vectors
+    #[command(after_help = help::VERIFY)]
     Verify(VerifyArgs),
     /// Change the metadata of a GGUF file
+    #[command(after_help = help::EDIT)]
     Edit(EditArgs),
     /// Write a model of full size with random weights, to try and measure things without a download
+    #[command(after_help = help::DUMMY)]
     Dummy(DummyArgs),
 }
 
@@ -92,10 +74,10 @@ pub(super) struct ConvertArgs {
     /// The file to write [default: DIR/<name of DIR>-<type>.gguf, <stem of FILE>-<type>.gguf]
     #[arg(long, value_name = "FILE")]
     pub(super) outfile: Option<PathBuf>,
-    /// The name in the file, for people [default: name of DIR]
+    /// The name in the file, for people [default: name of DIR, that in FILE]
     #[arg(long)]
     pub(super) name: Option<String>,
-    /// How token vectors become one vector; needed only where the checkpoint has no modules.json
+    /// How token vectors become one vector, instead of what modules.json says; needed where there is none
     #[arg(long, value_enum)]
     pub(super) pooling: Option<PoolingArg>,
     /// Store the whole tokenizer.json as well: readers that know the key need no rebuilding; costs its size
@@ -103,7 +85,8 @@ pub(super) struct ConvertArgs {
     pub(super) embed_tokenizer: bool,
     /// Split the model into several files, each with at most this much tensor data: 500M, 2G.
     ///
-    /// They are named FILE-00001-of-00003.gguf and so on; readers are given the first one. A tensor is never split.
+    /// They are named FILE-00001-of-00003.gguf and so on; readers are given any of them. A tensor is never split. A set
+    /// that is there already is not replaced, for that cannot be done in one step: remove it first.
     #[arg(long, value_name = "N(M|G)", value_parser = parse_size, allow_hyphen_values = true)]
     pub(super) split_max_size: Option<u64>,
     /// Keep a tensor in f32 whose values are too large for its type, instead of refusing the model
@@ -129,7 +112,7 @@ pub(super) struct VerifyArgs {
     pub(super) file: PathBuf,
     /// Folder of the checkpoint
     pub(super) dir: PathBuf,
-    /// The pooling it was converted with, where the checkpoint has no modules.json
+    /// The pooling it was converted with, where that is not what modules.json says or there is none
     #[arg(long, value_enum)]
     pub(super) pooling: Option<PoolingArg>,
     /// Compute no vectors: faster, and needs no room for the model in f32 in the folder of temporary files

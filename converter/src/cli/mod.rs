@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and which exit code answers.
 
 mod args;
+mod help;
 mod numbers;
 mod threads;
 
@@ -16,6 +17,7 @@ use clap::Parser;
 use crate::dummy::{self, DummyOptions};
 use crate::edit::{EditOptions, edit};
 use crate::inspect::Inspection;
+use crate::loader::load;
 use crate::report::{Report, TerminalProgress, one_line};
 use crate::verify::{VerifyOptions, verify};
 use crate::{ConvertError, ConvertOptions, EXIT_DIFFERS, convert, interrupt, recode};
@@ -131,7 +133,7 @@ fn run_edit(args: EditArgs) -> Result<Report, ConvertError> {
 
 fn run_inspect(args: &InspectArgs) -> Result<ExitCode, ConvertError> {
     let file = GgufFile::<MappedFile>::open(&args.file).map_err(ConvertError::Input)?;
-    let inspection = Inspection::of(&file);
+    let inspection = Inspection::of(&file, load(&args.file));
     let text = if args.json { inspection.to_json() } else { inspection.to_string() };
     show(text.trim_end(), "the description")?;
     Ok(ExitCode::SUCCESS)
