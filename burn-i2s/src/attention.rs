@@ -16,7 +16,7 @@ use crate::isa::Isa;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
 use crate::lanes::LANES;
-use crate::softmax_tile::{BLOCK, Tile, Visible, fill_query, finish_row, packed_len, run_tile};
+use crate::softmax_tile::{BLOCK, Tile, Visible, fill_queries, finish_row, packed_len, run_tile};
 use crate::threads::{units_per_job, with_scratch};
 
 /// Query rows (tokens times stacked heads) that a tile aims for.
@@ -263,10 +263,11 @@ impl Job<'_> {
             (0..rows).map(|row| shape.visible(self.position + (row / group).min(tokens - 1), self.length)).collect();
         with_scratch(Tile::scratch_len(rows, dim), |scratch| {
             let mut tile = Tile::new(scratch, &visible, dim);
-            for row in 0..rows {
-                let (token, head) = ((row / group).min(tokens - 1), self.head * group + row % group);
-                let query = &q[(self.first_row + token) * q_width + head * dim..][..dim];
-                fill_query(isa, &mut tile, row, query, shape.scale);
+            // A token's heads follow each other, in `q` and in the tile.
+            for row in (0..rows).step_by(group) {
+                let token = self.first_row + (row / group).min(tokens - 1);
+                let queries = &q[token * q_width + self.head * group * dim..][..group.min(rows - row) * dim];
+                fill_queries(isa, &mut tile, row, queries, shape.scale);
             }
             run_tile(isa, &mut tile, self.packed, self.length, blocks);
             for row in 0..tokens * group {

@@ -60,7 +60,7 @@ impl<'a> Tile<'a> {
         rows * (dim + dim.next_multiple_of(LANES) + BLOCK + LANES) + 2 * rows.next_multiple_of(LANES)
     }
 
-    /// A tile that has seen no key, for the queries that [`fill_query`] copies in.
+    /// A tile that has seen no key, for the queries that [`fill_queries`] copies in.
     pub(crate) fn new(scratch: &'a mut [f32], visible: &'a [Visible], dim: usize) -> Self {
         let rows = visible.len();
         // The queries, which need not be whole vectors, come last.
@@ -69,7 +69,6 @@ impl<'a> Tile<'a> {
         let (sums, rest) = rest.split_at_mut(rows * LANES);
         let (maxima, rest) = rest.split_at_mut(rows.next_multiple_of(LANES));
         let (rescale, queries) = rest.split_at_mut(rows.next_multiple_of(LANES));
-        outputs.fill(0.0);
         sums.fill(0.0);
         maxima.fill(LOWEST);
         rescale.fill(LOWEST);
@@ -118,6 +117,9 @@ pub(crate) fn packed_len(keys: usize, dim: usize) -> usize {
 /// The number of rows must be a multiple of 6.
 pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize, blocks: Range<usize>) {
     let first = blocks.start;
+    if blocks.is_empty() {
+        t.outputs.fill(0.0);
+    }
     for block in blocks {
         let base = block * BLOCK;
         let count = BLOCK.min(length - base);
@@ -129,7 +131,7 @@ pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize
         if block > first {
             rescale(isa, t);
         }
-        weigh(isa, t, values, base);
+        weigh(isa, t, values, base, block == first);
     }
 }
 
@@ -276,30 +278,42 @@ fn rescale_body(t: &mut Tile<'_>) {
     }
 }
 
-/// `outputs += exponentials * values`, one fused chain over the block's keys; `M` as in [`score_body`].
+/// `outputs += exponentials * values`, one fused chain over the block's keys; `M` as in [`score_body`]. In the first block
+/// the outputs are taken as 0, whatever the scratch held.
 #[inline(always)]
-fn weigh_body<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], base: usize) {
+fn weigh_body<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], base: usize, first_block: bool) {
     assert!(t.visible.len().is_multiple_of(M));
     for first in (0..t.visible.len()).step_by(M) {
-        weigh_rows::<M, N>(t, values, first, base);
+        weigh_rows::<M, N>(t, values, first, base, first_block);
     }
 }
 
 #[inline(always)]
-fn weigh_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, values: &[f32], first: usize, base: usize) {
+fn weigh_rows<const M: usize, const N: usize>(
+    t: &mut Tile<'_>,
+    values: &[f32],
+    first: usize,
+    base: usize,
+    first_block: bool,
+) {
     let seen = seen::<M>(t.visible, first, base);
+    let stride = t.dim.div_ceil(LANES);
     if seen.is_empty() {
+        if first_block {
+            t.outputs.as_chunks_mut::<LANES>().0[first * stride..][..M * stride].as_flattened_mut().fill(0.0);
+        }
         return;
     }
-    let stride = t.dim.div_ceil(LANES);
     let left: [&[f32]; M] = std::array::from_fn(|i| &t.scores[(first + i) * BLOCK..][seen.clone()]);
     let groups = &values.as_chunks::<LANES>().0[seen.start * stride..seen.end * stride];
     let panel = Panel { groups, stride };
     let outputs = &mut t.outputs.as_chunks_mut::<LANES>().0[first * stride..][..M * stride];
     for_columns!(N, 0..stride, |COLUMNS, column| {
         let mut sums = [[[0.0; LANES]; COLUMNS]; M];
-        for i in 0..M {
-            sums[i].copy_from_slice(&outputs[i * stride + column..][..COLUMNS]);
+        if !first_block {
+            for i in 0..M {
+                sums[i].copy_from_slice(&outputs[i * stride + column..][..COLUMNS]);
+            }
         }
         let sums = tile::<M, COLUMNS>(sums, &left, panel, column);
         for i in 0..M {
@@ -321,15 +335,15 @@ fn finish_row_body(t: &Tile<'_>, row: usize, out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn fill_query_body(t: &mut Tile<'_>, row: usize, query: &[f32], scale: f32) {
-    for (x, &q) in t.queries[row * t.dim..][..t.dim].iter_mut().zip(query) {
+fn fill_queries_body(t: &mut Tile<'_>, row: usize, queries: &[f32], scale: f32) {
+    for (x, &q) in t.queries[row * t.dim..][..queries.len()].iter_mut().zip(queries) {
         *x = q * scale;
     }
 }
 
 multiversion!(
-    /// Sets row `row` to `query * scale`.
-    pub(crate) fn fill_query(tile: &mut Tile<'_>, row: usize, query: &[f32], scale: f32) = fill_query_body
+    /// Sets the rows from `row` on to `queries * scale`, as many as there are.
+    pub(crate) fn fill_queries(tile: &mut Tile<'_>, row: usize, queries: &[f32], scale: f32) = fill_queries_body
 );
 multiversion!(
     fn score(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
@@ -341,7 +355,7 @@ multiversion!(
 multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
 multiversion!(fn rescale(tile: &mut Tile<'_>) = rescale_body);
 multiversion!(
-    fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize) {
+    fn weigh(tile: &mut Tile<'_>, values: &[f32], base: usize, first_block: bool) {
         avx512: weigh_body::<6, 4>,
         avx2: weigh_body::<6, 1>,
         scalar: weigh_body::<6, 1>,
