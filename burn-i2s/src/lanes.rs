@@ -61,13 +61,8 @@ pub(crate) fn sum_of_squares(row: &[f32]) -> f32 {
     tree_sum(add_squares(row))
 }
 
-/// `1 / sqrt(mean of squares + eps)` of a row: the factor of its RMSNorm.
-#[inline(always)]
-pub(crate) fn inverse_rms(row: &[f32], eps: f32) -> f32 {
-    inverse_root(sum_of_squares(row), row.len(), eps)
-}
-
-/// The same from the sum. NaN where the sum overflowed: a factor of 0 would make a plausible row of zeros of it.
+/// `1 / sqrt(mean of squares + eps)` of a row, the factor of its RMSNorm. NaN where the sum overflowed: a factor of 0 would
+/// make a plausible row of zeros of it.
 #[inline(always)]
 pub(crate) fn inverse_root(sum_of_squares: f32, count: usize, eps: f32) -> f32 {
     let mean = sum_of_squares / count as f32 + eps;

@@ -1,14 +1,14 @@
 //! Rows of f32 to int8: the (optional) RMSNorm in front of a ternary product, and the quantization, in one pass.
 //!
 //! Per row, with `x' = (x * inverse_rms) * weight` or `x` itself: `scale = 127 / max(max |x'|, 1e-5)`, and each code is
-//! `x' * scale` rounded half to even and limited to -128..=127. `x'` is never stored: recomputing it is cheaper.
+//! `x' * scale` rounded half to even, which is in -127..=127. `x'` is never stored: recomputing it is cheaper.
 
 use rayon::prelude::*;
 
 use crate::gemm::Activations;
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::{larger, smaller};
+use crate::lanes::larger;
 use crate::layout::BLOCK;
 use crate::math::ROUND;
 use crate::rms::{TOGETHER, inverse_rms_together};
@@ -161,10 +161,9 @@ fn quantize_row(x: &[f32], w: &[f32], codes: &mut [i8], normed: impl Fn(f32, f32
     let scale = 127.0 / larger(f32::from_bits(max), 1e-5);
     let mut sum = 0i32;
     for ((code, &x), &w) in codes.iter_mut().zip(x).zip(w) {
-        // Limited first, which is the same as last since the limits are integers; then the addition rounds half to even
-        // and leaves the integer in the low bits.
-        let limited = smaller(larger(normed(x, w) * scale, -128.0), 127.0);
-        let value = (limited + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+        // No limit is needed: `x'` is at most the maximum, whose own product is 127 within two roundings. The addition
+        // rounds half to even and leaves the integer in the low bits.
+        let value = (normed(x, w) * scale + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
         *code = value as i8;
         sum += value;
     }

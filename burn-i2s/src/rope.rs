@@ -4,7 +4,8 @@ use rayon::prelude::*;
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
-use crate::lanes::{LANES, inverse_rms};
+use crate::lanes::LANES;
+use crate::rms::{TOGETHER, inverse_rms_together};
 use crate::threads::units_per_job;
 
 /// Sines and cosines of the rotary angles `position * base^(-2 i / head_dim)`.
@@ -57,6 +58,12 @@ impl RopeTable {
         self.cos.len() / self.half
     }
 
+    /// The cosines and sines of a position, which the table covers.
+    fn at(&self, position: u32) -> (&[f32], &[f32]) {
+        let at = position as usize * self.half;
+        (&self.cos[at..at + self.half], &self.sin[at..at + self.half])
+    }
+
     /// The head dimension the table is for.
     pub fn head_dim(&self) -> usize {
         2 * self.half
@@ -98,38 +105,44 @@ pub fn head_norm_rope(
         return;
     }
     let job = units_per_job(positions.len(), 2 * width);
-    if job >= positions.len() {
-        return rotate(isa, x, norm_weight, eps, table, positions);
-    }
-    x.par_chunks_mut(job * width)
-        .zip(positions.par_chunks(job))
-        .for_each(|(x, positions)| rotate(isa, x, norm_weight, eps, table, positions));
-}
-
-#[inline(always)]
-fn rotate_body(x: &mut [f32], norm_weight: &[f32], eps: f32, table: &RopeTable, positions: &[u32]) {
-    let half = table.half;
-    let width = x.len() / positions.len();
-    let (weight_a, weight_b) = norm_weight.split_at(half);
-    for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
-        let at = position as usize * half;
-        let (cos, sin) = (&table.cos[at..at + half], &table.sin[at..at + half]);
-        for head in x.chunks_exact_mut(2 * half) {
-            let factor = inverse_rms(head, eps);
-            let (first, second) = head.split_at_mut(half);
-            let (a, a_tail) = first.as_chunks_mut::<LANES>();
-            let (b, b_tail) = second.as_chunks_mut::<LANES>();
-            let [wa, wb, c, s] = [weight_a, weight_b, cos, sin].map(|x| x.as_chunks::<LANES>());
-            for (group, (a, b)) in a.iter_mut().zip(b).enumerate() {
-                let (wa, wb, c, s) = (&wa.0[group], &wb.0[group], &c.0[group], &s.0[group]);
-                for i in 0..LANES {
-                    (a[i], b[i]) = rotate_pair((a[i] * factor * wa[i], b[i] * factor * wb[i]), (c[i], s[i]));
+    let run = |x: &mut [f32], positions: &[u32]| {
+        for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
+            let angles = table.at(position);
+            for heads in x.chunks_mut(TOGETHER * head_dim) {
+                let factors = inverse_rms_together(isa, heads, head_dim, eps);
+                for (head, factor) in heads.chunks_exact_mut(head_dim).zip(factors) {
+                    rotate(isa, head, factor, norm_weight, angles);
                 }
             }
-            for (i, (a, b)) in a_tail.iter_mut().zip(b_tail).enumerate() {
-                (*a, *b) = rotate_pair((*a * factor * wa.1[i], *b * factor * wb.1[i]), (c.1[i], s.1[i]));
-            }
         }
+    };
+    if job >= positions.len() {
+        return run(x, positions);
+    }
+    x.par_chunks_mut(job * width).zip(positions.par_chunks(job)).for_each(|(x, positions)| run(x, positions));
+}
+
+/// Scales a head by its factor and the weight, and rotates it by the angles' `(cos, sin)`.
+#[inline(always)]
+fn rotate_body(head: &mut [f32], factor: f32, norm_weight: &[f32], (cos, sin): (&[f32], &[f32])) {
+    let (weight_a, weight_b) = norm_weight.split_at(cos.len());
+    let (a, b) = head.split_at_mut(cos.len());
+    let (a, a_tail) = a.as_chunks_mut::<LANES>();
+    let (b, b_tail) = b.as_chunks_mut::<LANES>();
+    let [wa, wb, c, s] = [weight_a, weight_b, cos, sin].map(|x| x.as_chunks::<LANES>());
+    // Equal lengths, seen by the compiler: one index and no checks.
+    let groups = a.len();
+    let (b, wa_groups, wb_groups) = (&mut b[..groups], &wa.0[..groups], &wb.0[..groups]);
+    let (c_groups, s_groups) = (&c.0[..groups], &s.0[..groups]);
+    for group in 0..groups {
+        let (a, b) = (&mut a[group], &mut b[group]);
+        let (wa, wb, c, s) = (&wa_groups[group], &wb_groups[group], &c_groups[group], &s_groups[group]);
+        for i in 0..LANES {
+            (a[i], b[i]) = rotate_pair((a[i] * factor * wa[i], b[i] * factor * wb[i]), (c[i], s[i]));
+        }
+    }
+    for (i, (a, b)) in a_tail.iter_mut().zip(b_tail).enumerate() {
+        (*a, *b) = rotate_pair((*a * factor * wa.1[i], *b * factor * wb.1[i]), (c.1[i], s.1[i]));
     }
 }
 
@@ -138,6 +151,4 @@ fn rotate_pair((a, b): (f32, f32), (cos, sin): (f32, f32)) -> (f32, f32) {
     (a.mul_add(cos, -(b * sin)), b.mul_add(cos, a * sin))
 }
 
-multiversion!(
-    fn rotate(x: &mut [f32], norm_weight: &[f32], eps: f32, table: &RopeTable, positions: &[u32]) = rotate_body
-);
+multiversion!(fn rotate(head: &mut [f32], factor: f32, norm_weight: &[f32], angles: (&[f32], &[f32])) = rotate_body);
