@@ -7,7 +7,7 @@ use benches::shapes::{LAYER_SHAPES, LayerShape, Random};
 use burn_i2s::gemm::{ternary_accumulate, ternary_gemm};
 use burn_i2s::isa::Isa;
 use burn_i2s::matrix::TernaryMatrix;
-use burn_i2s::quantize::{QuantizedRows, quantize_rows};
+use burn_i2s::quantize::{QuantizedRows, Source, quantize_rows};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn quantization(criterion: &mut Criterion) {
             let weights: Vec<Option<&[f32]>> = weights.iter().map(|weight| Some(weight.as_slice())).collect();
             let quantized = |isa| {
                 let mut out = vec![QuantizedRows::default(); norms];
-                quantize_rows(isa, &x, cols, &weights, 1e-6, &mut out);
+                quantize_rows(isa, Source::Rows(&x), cols, &weights, 1e-6, &mut out);
                 out
             };
             for (a, b) in quantized(Isa::Scalar).iter().zip(&quantized(isa)) {
@@ -72,7 +72,7 @@ fn quantization(criterion: &mut Criterion) {
             let mut out = quantized(isa);
             group.throughput(Throughput::Elements((TOKENS * cols * norms) as u64));
             group.bench_function(format!("{norms} norms of {cols}"), |bencher| {
-                bencher.iter(|| quantize_rows(isa, &x, cols, &weights, 1e-6, &mut out));
+                bencher.iter(|| quantize_rows(isa, Source::Rows(&x), cols, &weights, 1e-6, &mut out));
             });
         }
         group.finish();

@@ -2,7 +2,7 @@
 
 use burn_i2s::isa::Isa;
 use burn_i2s::layout;
-use burn_i2s::quantize::{QuantizedRows, quantize_rows};
+use burn_i2s::quantize::{QuantizedRows, Source, quantize_rows};
 
 /// A linear layer's size, and how many of it one token passes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Random {
     /// Rows of random activations, quantised.
     pub fn quantized(&mut self, rows: usize, cols: usize) -> QuantizedRows {
         let mut out = [QuantizedRows::default()];
-        quantize_rows(Isa::best(), &self.floats(rows * cols), cols, &[None], 1e-6, &mut out);
+        quantize_rows(Isa::best(), Source::Rows(&self.floats(rows * cols)), cols, &[None], 1e-6, &mut out);
         let [out] = out;
         out
     }

@@ -13,7 +13,7 @@ use burn_i2s::elementwise::{Activation, gated_activation, residual_add, rms_norm
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::isa::Isa;
 use burn_i2s::peak::fma_peak;
-use burn_i2s::quantize::{QuantizedRows, quantize_rows};
+use burn_i2s::quantize::{QuantizedRows, Source, quantize_rows};
 use burn_i2s::rope::{RopeTable, head_norm_rope};
 
 fn values(len: usize, seed: u64) -> Vec<f32> {
@@ -131,17 +131,17 @@ fn rows(isa: Isa) {
     }
     let mut quantized = [QuantizedRows::default()];
     let mut quantize = |isa| {
-        quantize_rows(isa, &x, cols, &[Some(&weight)], 1e-6, &mut quantized);
+        quantize_rows(isa, Source::Rows(&x), cols, &[Some(&weight)], 1e-6, &mut quantized);
         quantized[0].codes.iter().map(|&c| f32::from(c)).collect()
     };
     check(isa, "quantize", &mut quantize);
     let mut quantized = [QuantizedRows::default()];
     nanoseconds(isa, "rms_norm + quantize", len, || {
-        quantize_rows(isa, &x, cols, &[Some(&weight)], 1e-6, &mut quantized);
+        quantize_rows(isa, Source::Rows(&x), cols, &[Some(&weight)], 1e-6, &mut quantized);
     });
     let mut quantized = vec![QuantizedRows::default(); 3];
     nanoseconds(isa, "the same for three norms", len, || {
-        quantize_rows(isa, &x, cols, &[Some(&weight[..]); 3], 1e-6, &mut quantized);
+        quantize_rows(isa, Source::Rows(&x), cols, &[Some(&weight[..]); 3], 1e-6, &mut quantized);
     });
     let table = RopeTable::new(128, 1e6, rows);
     let positions: Vec<u32> = (0..rows as u32).collect();

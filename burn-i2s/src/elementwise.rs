@@ -59,10 +59,15 @@ pub fn residual_add_norm(isa: Isa, hidden: &mut [f32], delta: &[f32], weight: &[
 pub fn gated_activation(isa: Isa, activation: Activation, gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "gated_activation multiplies equal lengths");
     let job = units_per_job(gate.len(), 4);
-    for_jobs(gate, up, job, |gate, up| match activation {
+    for_jobs(gate, up, job, |gate, up| gate_values(isa, activation, gate, up));
+}
+
+/// [`gated_activation`] on this thread.
+pub(crate) fn gate_values(isa: Isa, activation: Activation, gate: &mut [f32], up: &[f32]) {
+    match activation {
         Activation::Silu => gated_silu(isa, gate, up),
         Activation::GeluTanh => gated_gelu(isa, gate, up),
-    });
+    }
 }
 
 fn whole_rows(x: &[f32], cols: usize) -> usize {

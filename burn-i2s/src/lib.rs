@@ -28,7 +28,7 @@
 //! // One row of activations to int8, then the product.
 //! let x: Vec<f32> = (0..128).map(|i| i as f32 - 64.0).collect();
 //! let mut rows = [quantize::QuantizedRows::default()];
-//! quantize::quantize_rows(Isa::best(), &x, 128, &[None], 1e-6, &mut rows);
+//! quantize::quantize_rows(Isa::best(), quantize::Source::Rows(&x), 128, &[None], 1e-6, &mut rows);
 //! let mut y = [0.0; 2];
 //! gemm::ternary_gemm(Isa::best(), &rows[0].activations(), &matrix, &mut y)?;
 //! # let mut scalar = [0.0; 2];

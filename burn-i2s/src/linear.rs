@@ -6,6 +6,7 @@
 //! integers and takes ternary weights alone, [`DenseLinear`] works in f32 and takes every type.
 
 use crate::dense::DenseMatrix;
+use crate::elementwise::Activation;
 use crate::ggml::GgmlType;
 use crate::matrix::TernaryMatrix;
 use crate::norm::RmsNorm;
@@ -98,6 +99,14 @@ pub trait LinearLayer: Module + ModuleDisplay + Send + Sync {
         let [output] = Self::project([self], input);
         output
     }
+
+    /// The layer behind a gate: [`forward`](Self::forward) of `activation(gate) * up`, both `[tokens, in_features]`.
+    ///
+    /// # Panics
+    /// When their shapes differ, or their width is not the layer's `in_features`.
+    fn forward_gated(&self, gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
+        self.forward(ops::gated_activation(gate, up, activation))
+    }
 }
 
 /// Chooses a model's linear layer. Implemented by two zero-sized markers, [`I2sBackend`] and [`F16Backend`]; neither is
@@ -159,13 +168,22 @@ impl LinearLayer for BitLinear {
     }
 
     fn project<const N: usize>(layers: [&Self; N], input: Tensor<2>) -> [Tensor<2>; N] {
-        let ternary = layers.map(|layer| Ternary {
-            weight: layer.weight.val(),
-            norm: layer.norm.as_ref(),
-            in_features: layer.in_features,
-            out_features: layer.out_features,
-        });
-        project_ternary(&ternary, input, layers[0].rms_norm_eps, TernaryProduct::Integer)
+        project_ternary(&layers.map(Self::ternary), input, layers[0].rms_norm_eps, TernaryProduct::Integer)
+    }
+
+    fn forward_gated(&self, gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
+        project_gated(self.ternary(), [gate, up], activation, self.rms_norm_eps, TernaryProduct::Integer)
+    }
+}
+
+impl BitLinear {
+    fn ternary(&self) -> Ternary<'_> {
+        Ternary {
+            weight: self.weight.val(),
+            norm: self.norm.as_ref(),
+            in_features: self.in_features,
+            out_features: self.out_features,
+        }
     }
 }
 
@@ -200,13 +218,7 @@ impl LinearLayer for DenseLinear {
 
     fn project<const N: usize>(layers: [&Self; N], input: Tensor<2>) -> [Tensor<2>; N] {
         if layers.iter().all(|layer| layer.storage == LinearWeight::Ternary) {
-            let ternary = layers.map(|layer| Ternary {
-                weight: layer.weight.val(),
-                norm: layer.norm.as_ref(),
-                in_features: layer.in_features,
-                out_features: layer.out_features,
-            });
-            return project_ternary(&ternary, input, layers[0].rms_norm_eps, TernaryProduct::Float);
+            return project_ternary(&layers.map(Self::ternary), input, layers[0].rms_norm_eps, TernaryProduct::Float);
         }
         if layers.iter().any(|layer| layer.storage == LinearWeight::Ternary) {
             // A file may mix both kinds among the layers of one input: each then goes its own way.
@@ -230,6 +242,26 @@ impl LinearLayer for DenseLinear {
         });
         outputs.try_into().expect("one output a layer")
     }
+
+    fn forward_gated(&self, gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
+        match self.storage {
+            LinearWeight::Ternary => {
+                project_gated(self.ternary(), [gate, up], activation, self.rms_norm_eps, TernaryProduct::Float)
+            }
+            LinearWeight::Dense(_) => self.forward(ops::gated_activation(gate, up, activation)),
+        }
+    }
+}
+
+impl DenseLinear {
+    fn ternary(&self) -> Ternary<'_> {
+        Ternary {
+            weight: self.weight.val(),
+            norm: self.norm.as_ref(),
+            in_features: self.in_features,
+            out_features: self.out_features,
+        }
+    }
 }
 
 /// What a ternary projection needs of a layer of either kind.
@@ -246,9 +278,25 @@ fn project_ternary<const N: usize>(
     rms_norm_eps: f32,
     product: TernaryProduct,
 ) -> [Tensor<2>; N] {
+    let outputs = with_layers(layers, |layers| ops::ternary_linear(input, layers, rms_norm_eps, product));
+    outputs.try_into().expect("one output a layer")
+}
+
+fn project_gated(
+    layer: Ternary<'_>,
+    [gate, up]: [Tensor<2>; 2],
+    activation: Activation,
+    rms_norm_eps: f32,
+    product: TernaryProduct,
+) -> Tensor<2> {
+    with_layers(&[layer], |layers| ops::gated_ternary_linear(gate, up, activation, &layers[0], rms_norm_eps, product))
+}
+
+/// Lends the layers' weights and norms.
+fn with_layers<const N: usize, R>(layers: &[Ternary<'_>; N], run: impl FnOnce(&[TernaryLayer<'_>]) -> R) -> R {
     let weights = layers.each_ref().map(|layer| layer.weight.clone());
     let norms: Vec<Tensor<1>> = layers.iter().filter_map(|layer| layer.norm).map(|norm| norm.weight.val()).collect();
-    let outputs = with_bytes(&weights, |bytes| {
+    with_bytes(&weights, |bytes| {
         with_floats(&norms, |norms| {
             let mut norms = norms.iter().copied();
             let views: Vec<TernaryLayer<'_>> = layers
@@ -260,10 +308,9 @@ fn project_ternary<const N: usize>(
                     norm: layer.norm.and_then(|_| norms.next()),
                 })
                 .collect();
-            ops::ternary_linear(input, &views, rms_norm_eps, product)
+            run(&views)
         })
-    });
-    outputs.try_into().expect("one output a layer")
+    })
 }
 
 fn weight_param(config: &LinearConfig, device: &Device) -> Result<Param<Tensor<1, Int>>, LinearError> {

@@ -65,6 +65,15 @@ pub trait I2sOps: Backend {
         rms_norm_eps: f32,
         product: TernaryProduct,
     ) -> Vec<FloatTensor<Self>>;
+    /// See [`gated_ternary_linear`].
+    fn gated_ternary_linear(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        activation: Activation,
+        layer: &TernaryLayer<'_>,
+        rms_norm_eps: f32,
+        product: TernaryProduct,
+    ) -> FloatTensor<Self>;
     /// See [`dense_linear`].
     fn dense_linear(input: FloatTensor<Self>, weights: &[DenseMatrix<'_>]) -> Vec<FloatTensor<Self>>;
     /// See [`rms_norm`].
@@ -156,6 +165,22 @@ pub fn ternary_linear(
     product: TernaryProduct,
 ) -> Vec<Tensor<2>> {
     wrap_all(Dispatch::ternary_linear(input.into_dispatch(), layers, rms_norm_eps, product))
+}
+
+/// [`ternary_linear`] of [`gated_activation`], whose result is never stored: the same bits.
+///
+/// # Panics
+/// When the shapes of `gate` and `up` differ, or their width is not the layer's `in_features`.
+pub fn gated_ternary_linear(
+    gate: Tensor<2>,
+    up: Tensor<2>,
+    activation: Activation,
+    layer: &TernaryLayer<'_>,
+    rms_norm_eps: f32,
+    product: TernaryProduct,
+) -> Tensor<2> {
+    let [gate, up] = [gate, up].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(Dispatch::gated_ternary_linear(gate, up, activation, layer, rms_norm_eps, product))
 }
 
 /// Plain linear layers without bias that read the same input: `y = x * weight^T`, `[tokens, in_features]` to one
@@ -274,6 +299,16 @@ macro_rules! implement {
                 product: TernaryProduct,
             ) -> Vec<FloatTensor<Self>> {
                 body::ternary_linear::<Self>(input, layers, rms_norm_eps, product)
+            }
+            fn gated_ternary_linear(
+                gate: FloatTensor<Self>,
+                up: FloatTensor<Self>,
+                activation: Activation,
+                layer: &TernaryLayer<'_>,
+                rms_norm_eps: f32,
+                product: TernaryProduct,
+            ) -> FloatTensor<Self> {
+                body::gated_ternary_linear::<Self>(gate, up, activation, layer, rms_norm_eps, product)
             }
             fn dense_linear(input: FloatTensor<Self>, weights: &[DenseMatrix<'_>]) -> Vec<FloatTensor<Self>> {
                 body::dense_linear::<Self>(input, weights)

@@ -1,10 +1,11 @@
-//! Rows of f32 to int8: the (optional) RMSNorm in front of a ternary product, and the quantization, in one pass.
+//! Rows of f32 to int8: the (optional) gate and RMSNorm in front of a ternary product, and the quantization, in one pass.
 //!
 //! Per row, with `x' = (x * inverse_rms) * weight` or `x` itself: `scale = 127 / max(max |x'|, 1e-5)`, and each code is
 //! `x' * scale` rounded half to even, which is in -127..=127. `x'` is never stored: recomputing it is cheaper.
 
 use rayon::prelude::*;
 
+use crate::elementwise::{Activation, gate_values};
 use crate::gemm::Activations;
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
@@ -12,7 +13,7 @@ use crate::lanes::larger;
 use crate::layout::BLOCK;
 use crate::math::ROUND;
 use crate::rms::{TOGETHER, inverse_rms_together};
-use crate::threads::units_per_job;
+use crate::threads::{units_per_job, with_scratch};
 
 /// Quantized rows, ready for a ternary product. The buffers keep their capacity when reused.
 #[derive(Clone, Debug, Default)]
@@ -49,18 +50,80 @@ impl QuantizedRows {
     }
 }
 
-/// Quantizes `x` `[rows, cols]` once per entry of `norms`, each `[cols]` or `None` for no norm, into `outs`.
+/// The rows that are quantized, `[rows, cols]`.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// Rows in memory.
+    Rows(&'a [f32]),
+    /// `activation(gate) * up`, computed a few rows at a time: of a wide feed-forward layer the whole does not fit the
+    /// caches that one row does.
+    Gated {
+        /// Through the activation.
+        gate: &'a [f32],
+        /// As many values.
+        up: &'a [f32],
+        /// The activation.
+        activation: Activation,
+    },
+}
+
+impl<'a> Source<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Rows(x) => x.len(),
+            Self::Gated { gate, .. } => gate.len(),
+        }
+    }
+
+    /// `count` values from `start` on, or as many as there are.
+    fn part(&self, start: usize, count: usize) -> Self {
+        let part = |x: &'a [f32]| &x[start..x.len().min(start + count)];
+        match *self {
+            Self::Rows(x) => Self::Rows(part(x)),
+            Self::Gated { gate, up, activation } => Self::Gated { gate: part(gate), up: part(up), activation },
+        }
+    }
+
+    /// The values, in `scratch` if they must be computed.
+    fn values<'b>(&self, isa: Isa, scratch: &'b mut [f32]) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        match *self {
+            Self::Rows(x) => x,
+            Self::Gated { gate, up, activation } => {
+                let values = &mut scratch[..gate.len()];
+                values.copy_from_slice(gate);
+                gate_values(isa, activation, values, up);
+                values
+            }
+        }
+    }
+}
+
+/// Quantizes the rows of `source`, of `cols` values, once per entry of `norms`, each `[cols]` or `None` for no norm, into
+/// `outs`.
 ///
 /// The statistics of a row (its sum of squares) are shared by all norms. A row of `x'` that holds a NaN or an infinity
 /// gets the scale NaN and codes 0, so that a product with it is NaN instead of a plausible number.
 ///
 /// # Panics
-/// When `cols` is 0, `x` is not whole rows, a norm has another length, or `norms` and `outs` differ in length.
-pub fn quantize_rows(isa: Isa, x: &[f32], cols: usize, norms: &[Option<&[f32]>], eps: f32, outs: &mut [QuantizedRows]) {
-    assert!(cols > 0 && x.len().is_multiple_of(cols), "{} values are not rows of {cols}", x.len());
+/// When `cols` is 0, `source` is not whole rows, a norm has another length, or `norms` and `outs` differ in length.
+pub fn quantize_rows(
+    isa: Isa,
+    source: Source<'_>,
+    cols: usize,
+    norms: &[Option<&[f32]>],
+    eps: f32,
+    outs: &mut [QuantizedRows],
+) {
+    assert!(cols > 0 && source.len().is_multiple_of(cols), "{} values are not rows of {cols}", source.len());
+    if let Source::Gated { gate, up, .. } = source {
+        assert_eq!(gate.len(), up.len(), "a gate for each value");
+    }
     assert_eq!(norms.len(), outs.len(), "one output per norm");
     assert!(norms.iter().flatten().all(|weight| weight.len() == cols), "a norm is not of {cols} values");
-    let rows = x.len() / cols;
+    let rows = source.len() / cols;
     if rows == 0 {
         outs.iter_mut().for_each(|out| out.reshape(0, cols));
         return;
@@ -75,8 +138,8 @@ pub fn quantize_rows(isa: Isa, x: &[f32], cols: usize, norms: &[Option<&[f32]>],
             out.codes.chunks_mut(job_rows * stride).zip(scales).zip(out.sums.chunks_mut(job_rows))
         })
         .collect();
-    let jobs = x.chunks(job_rows * cols).map(|x| Job {
-        x,
+    let jobs = (0..rows).step_by(job_rows).map(|row| Job {
+        source: source.part(row * cols, job_rows * cols),
         cols,
         norms,
         eps,
@@ -95,7 +158,7 @@ pub fn quantize_rows(isa: Isa, x: &[f32], cols: usize, norms: &[Option<&[f32]>],
 
 /// Some rows of one call, all norms.
 struct Job<'a> {
-    x: &'a [f32],
+    source: Source<'a>,
     cols: usize,
     norms: &'a [Option<&'a [f32]>],
     eps: f32,
@@ -109,23 +172,28 @@ struct Rows<'a> {
 }
 
 fn run(isa: Isa, job: Job<'_>) {
-    let Job { x, cols, norms, eps, mut outs } = job;
+    let Job { source, cols, norms, eps, mut outs } = job;
     let stride = cols.next_multiple_of(BLOCK);
     let normed = norms.iter().any(Option::is_some);
-    for (group, x) in x.chunks(TOGETHER * cols).enumerate() {
-        let factors = if normed { inverse_rms_together(isa, x, cols, eps) } else { [1.0; TOGETHER] };
-        for (i, (x, factor)) in x.chunks_exact(cols).zip(factors).enumerate() {
-            let row = group * TOGETHER + i;
-            for (norm, out) in norms.iter().zip(&mut outs) {
-                let (codes, padding) = out.codes[row * stride..][..stride].split_at_mut(cols);
-                padding.fill(0);
-                (out.scales[row], out.sums[row]) = match norm {
-                    Some(weight) => quantize_normed(isa, x, factor, weight, codes),
-                    None => quantize_plain(isa, x, codes),
-                };
+    let group = TOGETHER * cols;
+    let scratch_len = if matches!(source, Source::Gated { .. }) { group } else { 0 };
+    with_scratch(scratch_len, |scratch| {
+        for start in (0..source.len()).step_by(group) {
+            let x = source.part(start, group).values(isa, scratch);
+            let factors = if normed { inverse_rms_together(isa, x, cols, eps) } else { [1.0; TOGETHER] };
+            for (i, (x, factor)) in x.chunks_exact(cols).zip(factors).enumerate() {
+                let row = start / cols + i;
+                for (norm, out) in norms.iter().zip(&mut outs) {
+                    let (codes, padding) = out.codes[row * stride..][..stride].split_at_mut(cols);
+                    padding.fill(0);
+                    (out.scales[row], out.sums[row]) = match norm {
+                        Some(weight) => quantize_normed(isa, x, factor, weight, codes),
+                        None => quantize_plain(isa, x, codes),
+                    };
+                }
             }
         }
-    }
+    });
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@ use burn_i2s::elementwise::{Activation, gated_activation, residual_add, residual
 use burn_i2s::isa::Isa;
 use burn_i2s::math::{gelu_tanh, silu};
 use burn_i2s::pooling::{Pooling, l2_normalize, pool};
-use burn_i2s::quantize::{QuantizedRows, quantize_rows};
+use burn_i2s::quantize::{QuantizedRows, Source, quantize_rows};
 use burn_i2s::rope::{RopeTable, head_norm_rope};
 use common::{bits, in_pool, values};
 
@@ -140,8 +140,8 @@ fn quantization_follows_the_definition_on_every_level() {
         for &isa in Isa::available() {
             // Larger and dirty buffers: reuse must not leak.
             let mut outs = vec![QuantizedRows::default(); 3];
-            quantize_rows(isa, &values(8 * 1025, 13), 1025, &norms.map(|_| None), EPS, &mut outs);
-            quantize_rows(isa, &x, cols, &norms, EPS, &mut outs);
+            quantize_rows(isa, Source::Rows(&values(8 * 1025, 13)), 1025, &norms.map(|_| None), EPS, &mut outs);
+            quantize_rows(isa, Source::Rows(&x), cols, &norms, EPS, &mut outs);
             for (norm, out) in norms.iter().zip(&outs) {
                 assert_eq!((out.rows, out.cols, out.stride), (rows, cols, cols.next_multiple_of(128)));
                 assert_eq!((out.codes.len(), out.scales.len(), out.sums.len()), (rows * out.stride, rows, rows));
@@ -167,12 +167,46 @@ fn quantization_follows_the_definition_on_every_level() {
 }
 
 #[test]
+fn gated_rows_are_quantized_as_if_they_were_stored() {
+    for (rows, cols) in [(1, 5), (3, 130), (4, 64), (9, 257), (70, 640)] {
+        let (mut gate, up, weight) = (values(rows * cols, 17), values(rows * cols, 18), values(cols, 19));
+        if rows == 9 {
+            gate[3 * cols] = f32::NAN;
+        }
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            for &isa in Isa::available() {
+                for norm in [None, Some(&weight[..])] {
+                    let quantized = |source| {
+                        let mut out = [QuantizedRows::default()];
+                        quantize_rows(isa, source, cols, &[norm], EPS, &mut out);
+                        let [out] = out;
+                        (out.codes, bits(&out.scales), out.sums)
+                    };
+                    let mut stored = gate.clone();
+                    gated_activation(isa, activation, &mut stored, &up);
+                    let expected = quantized(Source::Rows(&stored));
+                    let found = quantized(Source::Gated { gate: &gate, up: &up, activation });
+                    assert!(found == expected, "{isa} {rows}x{cols} {activation:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a gate for each value")]
+fn a_gate_of_another_length_is_refused() {
+    let source = Source::Gated { gate: &[0.0; 8], up: &[0.0; 4], activation: Activation::Silu };
+    quantize_rows(Isa::best(), source, 4, &[None], EPS, &mut [QuantizedRows::default()]);
+}
+
+#[test]
 fn halves_are_rounded_to_even() {
     let mut x = vec![127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5];
     x.resize(40, 0.5);
     for &isa in Isa::available() {
         let mut out = [QuantizedRows::default()];
-        quantize_rows(isa, &x, 40, &[None], EPS, &mut out);
+        quantize_rows(isa, Source::Rows(&x), 40, &[None], EPS, &mut out);
         assert_eq!(out[0].codes[..8], [127, 0, 2, 2, 0, -2, -2, 126], "{isa}");
     }
 }
@@ -186,7 +220,7 @@ fn a_row_that_is_not_finite_is_marked_and_its_neighbours_are_not_touched() {
             for &isa in Isa::available() {
                 for norm in [None, Some(&[1.0f32; 20][..])] {
                     let mut out = [QuantizedRows::default()];
-                    quantize_rows(isa, &x, 20, &[norm], EPS, &mut out);
+                    quantize_rows(isa, Source::Rows(&x), 20, &[norm], EPS, &mut out);
                     let out = &out[0];
                     assert!(out.scales[1].is_nan() && out.sums[1] == 0, "{isa} {bad} at {at}");
                     assert!(out.codes[128..256].iter().all(|&c| c == 0), "{isa} {bad} at {at}");
@@ -213,7 +247,7 @@ fn large_inputs_give_the_same_bits_with_any_number_of_threads() {
             let positions: Vec<u32> = (0..rows as u32).collect();
             head_norm_rope(isa, &mut normed, 64, &weight[..64], EPS, &table, &positions);
             let mut outs = vec![QuantizedRows::default(); 2];
-            quantize_rows(isa, &normed, cols, &[Some(&weight), None], EPS, &mut outs);
+            quantize_rows(isa, Source::Rows(&normed), cols, &[Some(&weight), None], EPS, &mut outs);
             let codes: Vec<Vec<i8>> = outs.iter().map(|o| o.codes.clone()).collect();
             let scales: Vec<Vec<u32>> = outs.iter().map(|o| bits(&o.scales)).collect();
             (bits(&normed), codes, scales, outs.iter().map(|o| o.sums.clone()).collect::<Vec<_>>())

@@ -3,6 +3,7 @@
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
+use burn_i2s::elementwise::Activation;
 use burn_i2s::ggml::GgmlType;
 use burn_i2s::isa::Isa;
 use burn_i2s::linear::{
@@ -105,6 +106,30 @@ fn integer_and_float_products_of_a_ternary_layer_have_equal_bits_on_every_backen
             });
             assert!(results.iter().flatten().any(|&bits| bits != 0));
             assert_eq!(*seen.get_or_insert_with(|| results.clone()), results, "{isa}");
+        }
+    }
+}
+
+#[test]
+fn a_layer_behind_a_gate_has_the_bits_of_the_gate_and_then_the_layer() {
+    let (gate, up) = (noise(21, TOKENS * IN), noise(22, TOKENS * IN));
+    for device in devices() {
+        let load = |param: &mut Param<Tensor<1, Int>>, bytes: Tensor<1, Int>| {
+            *param = Param::initialized(ParamId::new(), bytes);
+        };
+        let integer = ternary_layer(2, &device, |layer: &mut BitLinear, b| load(&mut layer.weight, b));
+        let float = ternary_layer(2, &device, |layer: &mut DenseLinear, b| load(&mut layer.weight, b));
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let [gate, up] = [&gate, &up].map(|values| matrix(values, IN, &device));
+            let gated = ops::gated_activation(gate.clone(), up.clone(), activation);
+            let expected = bits(&floats(integer.forward(gated)));
+            for output in [
+                integer.forward_gated(gate.clone(), up.clone(), activation),
+                float.forward_gated(gate.clone(), up.clone(), activation),
+            ] {
+                assert_eq!(output.dims(), [TOKENS, OUT]);
+                assert_eq!(bits(&floats(output)), expected, "{activation:?} on {device:?}");
+            }
         }
     }
 }

@@ -5,7 +5,6 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_i2s::elementwise::Activation;
 use burn_i2s::linear::{ComputeBackend, LinearError, LinearLayer};
-use burn_i2s::ops;
 
 /// `down(activation(gate(x)) * up(x))`.
 #[derive(Module, Debug)]
@@ -33,6 +32,6 @@ impl<B: ComputeBackend> Mlp<B> {
     /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
     pub fn forward(&self, hidden_states: Tensor<2>) -> Tensor<2> {
         let [gate, up] = LinearLayer::project([&self.gate_proj, &self.up_proj], hidden_states);
-        self.down_proj.forward(ops::gated_activation(gate, up, self.activation))
+        self.down_proj.forward_gated(gate, up, self.activation)
     }
 }

@@ -9,7 +9,7 @@ use crate::elementwise::{self, Activation};
 use crate::gemm::{self, Product};
 use crate::isa::Isa;
 use crate::pooling::{self, Pooling};
-use crate::quantize::{QuantizedRows, quantize_rows};
+use crate::quantize::{QuantizedRows, Source, quantize_rows};
 use crate::rope::{self, RopeTable};
 use crate::ternary_floats::ternary_gemm_as_floats;
 use burn::backend::TensorMetadata;
@@ -73,14 +73,49 @@ pub(super) fn ternary_linear<B: CpuBackend>(
     rms_norm_eps: f32,
     product: TernaryProduct,
 ) -> Vec<FloatTensor<B>> {
-    let isa = Isa::current();
-    let (tokens, features) = matrix_shape::<B>(&input);
+    let (_, features) = matrix_shape::<B>(&input);
+    let mut quantized = Vec::new();
+    B::with_floats(&input, |x| quantized = quantize(Source::Rows(x), features, layers, rms_norm_eps));
+    finish::<B>(input);
+    multiply::<B>(quantized, layers, product)
+}
+
+pub(super) fn gated_ternary_linear<B: CpuBackend>(
+    gate: FloatTensor<B>,
+    up: FloatTensor<B>,
+    activation: Activation,
+    layer: &TernaryLayer<'_>,
+    rms_norm_eps: f32,
+    product: TernaryProduct,
+) -> FloatTensor<B> {
+    let (_, features) = matrix_shape::<B>(&gate);
+    let layers = std::slice::from_ref(layer);
+    let mut quantized = Vec::new();
+    B::with_floats(&gate, |gate| {
+        B::with_floats(&up, |up| {
+            quantized = quantize(Source::Gated { gate, up, activation }, features, layers, rms_norm_eps);
+        });
+    });
+    [gate, up].into_iter().for_each(finish::<B>);
+    multiply::<B>(quantized, layers, product).remove(0)
+}
+
+/// The int8 rows of each layer.
+fn quantize(source: Source<'_>, features: usize, layers: &[TernaryLayer<'_>], rms_norm_eps: f32) -> Vec<QuantizedRows> {
     let mut quantized: Vec<QuantizedRows> = layers.iter().map(|_| take_quantized(features)).collect();
     let norms: Vec<Option<&[f32]>> = layers.iter().map(|layer| layer.norm).collect();
-    B::with_floats(&input, |x| {
-        quantize_rows(isa, x, features, &norms, rms_norm_eps, &mut quantized);
-    });
-    finish::<B>(input);
+    quantize_rows(Isa::current(), source, features, &norms, rms_norm_eps, &mut quantized);
+    quantized
+}
+
+/// The outputs of each layer, given its int8 rows.
+fn multiply<B: CpuBackend>(
+    quantized: Vec<QuantizedRows>,
+    layers: &[TernaryLayer<'_>],
+    product: TernaryProduct,
+) -> Vec<FloatTensor<B>> {
+    let isa = Isa::current();
+    let tokens = quantized.first().map_or(0, |rows| rows.rows);
     let mut outputs: Vec<Vec<f32>> =
         layers.iter().map(|layer| buffers::take(tokens * layer.weight.out_features())).collect();
     match product {
