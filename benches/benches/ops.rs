@@ -95,7 +95,7 @@ fn rows(criterion: &mut Criterion) {
         });
         let (gate, up) = (random.floats(TOKENS * ffn), random.floats(TOKENS * ffn));
         on_every_level(criterion, &name("gated_activation"), gate.len(), &gate, |isa, out| {
-            gated_activation(isa, activation, out, &up);
+            gated_activation(isa, activation, &gate, &up, out);
         });
         let (table, positions) = (RopeTable::new(head_dim, 1e6, TOKENS), (0..TOKENS as u32).collect::<Vec<_>>());
         let (states, norm) = (random.floats(TOKENS * heads * head_dim), random.floats(head_dim));

@@ -273,7 +273,7 @@ fn model((name, hidden, ffn, dim, activation, shares): Model) {
     let (start, up) = (values(4 * ffn, 3), values(4 * ffn, 4));
     let mut gate = (start.clone(), start.clone());
     gated::<FIXED>(activation, &mut gate.0, &up);
-    gated_activation(Isa::best(), activation, &mut gate.1, &up);
+    gated_activation(Isa::best(), activation, &start, &up, &mut gate.1);
     same("activation", &gate.0, &gate.1);
     let kinds = [gated::<FIXED>, gated::<FREE>, gated::<COARSE>];
     // In place: from the same start each time.

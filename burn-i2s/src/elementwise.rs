@@ -52,21 +52,25 @@ pub fn residual_add_norm(isa: Isa, hidden: &mut [f32], delta: &[f32], weight: &[
     for_jobs(hidden, delta, job, |hidden, delta| add_norm_rows(isa, hidden, delta, weight, eps));
 }
 
-/// `gate = activation(gate) * up`.
+/// `out = activation(gate) * up`.
 ///
 /// # Panics
 /// When the lengths differ.
-pub fn gated_activation(isa: Isa, activation: Activation, gate: &mut [f32], up: &[f32]) {
-    assert_eq!(gate.len(), up.len(), "gated_activation multiplies equal lengths");
+pub fn gated_activation(isa: Isa, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(gate.len() == up.len() && up.len() == out.len(), "gated_activation multiplies equal lengths");
     let job = units_per_job(gate.len(), 4);
-    for_jobs(gate, up, job, |gate, up| gate_values(isa, activation, gate, up));
+    if job >= gate.len() {
+        return gate_values(isa, activation, gate, up, out);
+    }
+    let jobs = out.par_chunks_mut(job).zip(gate.par_chunks(job)).zip(up.par_chunks(job));
+    jobs.for_each(|((out, gate), up)| gate_values(isa, activation, gate, up, out));
 }
 
 /// [`gated_activation`] on this thread.
-pub(crate) fn gate_values(isa: Isa, activation: Activation, gate: &mut [f32], up: &[f32]) {
+pub(crate) fn gate_values(isa: Isa, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     match activation {
-        Activation::Silu => gated_silu(isa, gate, up),
-        Activation::GeluTanh => gated_gelu(isa, gate, up),
+        Activation::Silu => gated_silu(isa, gate, up, out),
+        Activation::GeluTanh => gated_gelu(isa, gate, up, out),
     }
 }
 
@@ -126,20 +130,20 @@ fn add_body(hidden: &mut [f32], delta: &[f32]) {
 }
 
 #[inline(always)]
-fn gated_body(gate: &mut [f32], up: &[f32], activation: impl Fn(f32) -> f32) {
-    for (gate, &up) in gate.iter_mut().zip(up) {
-        *gate = activation(*gate) * up;
+fn gated_body(gate: &[f32], up: &[f32], out: &mut [f32], activation: impl Fn(f32) -> f32) {
+    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+        *out = activation(gate) * up;
     }
 }
 
 #[inline(always)]
-fn gated_silu_body(gate: &mut [f32], up: &[f32]) {
-    gated_body(gate, up, silu);
+fn gated_silu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated_body(gate, up, out, silu);
 }
 
 #[inline(always)]
-fn gated_gelu_body(gate: &mut [f32], up: &[f32]) {
-    gated_body(gate, up, gelu_tanh);
+fn gated_gelu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated_body(gate, up, out, gelu_tanh);
 }
 
 multiversion!(fn scale(x: &[f32], factors: &[f32; TOGETHER], weight: &[f32], out: &mut [f32]) = scale_body);
@@ -147,5 +151,5 @@ multiversion!(
     fn add_scaled(hidden: &mut [f32], delta: &[f32], factors: &[f32; TOGETHER], weight: &[f32]) = add_scaled_body
 );
 multiversion!(fn add(hidden: &mut [f32], delta: &[f32]) = add_body);
-multiversion!(fn gated_silu(gate: &mut [f32], up: &[f32]) = gated_silu_body);
-multiversion!(fn gated_gelu(gate: &mut [f32], up: &[f32]) = gated_gelu_body);
+multiversion!(fn gated_silu(gate: &[f32], up: &[f32], out: &mut [f32]) = gated_silu_body);
+multiversion!(fn gated_gelu(gate: &[f32], up: &[f32], out: &mut [f32]) = gated_gelu_body);

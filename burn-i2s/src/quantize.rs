@@ -93,8 +93,7 @@ impl<'a> Source<'a> {
             Self::Rows(x) => x,
             Self::Gated { gate, up, activation } => {
                 let values = &mut scratch[..gate.len()];
-                values.copy_from_slice(gate);
-                gate_values(isa, activation, values, up);
+                gate_values(isa, activation, gate, up, values);
                 values
             }
         }

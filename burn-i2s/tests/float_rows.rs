@@ -70,8 +70,8 @@ fn residual_and_activations_follow_the_definition_on_every_level() {
             assert_eq!(bits(&out), bits(&expected), "{isa} {len}");
             for gate in [&a, &wide] {
                 for (activation, f) in [(Activation::Silu, silu as fn(f32) -> f32), (Activation::GeluTanh, gelu_tanh)] {
-                    let mut out = gate.clone();
-                    gated_activation(isa, activation, &mut out, &b);
+                    let mut out = vec![0.0; len];
+                    gated_activation(isa, activation, gate, &b, &mut out);
                     let expected: Vec<f32> = gate.iter().zip(&b).map(|(&g, up)| f(g) * up).collect();
                     assert_eq!(bits(&out), bits(&expected), "{isa} {activation:?} {len}");
                 }
@@ -182,8 +182,8 @@ fn gated_rows_are_quantized_as_if_they_were_stored() {
                         let [out] = out;
                         (out.codes, bits(&out.scales), out.sums)
                     };
-                    let mut stored = gate.clone();
-                    gated_activation(isa, activation, &mut stored, &up);
+                    let mut stored = vec![0.0; gate.len()];
+                    gated_activation(isa, activation, &gate, &up, &mut stored);
                     let expected = quantized(Source::Rows(&stored));
                     let found = quantized(Source::Gated { gate: &gate, up: &up, activation });
                     assert!(found == expected, "{isa} {rows}x{cols} {activation:?}");
@@ -242,7 +242,8 @@ fn large_inputs_give_the_same_bits_with_any_number_of_threads() {
             rms_norm(isa, &x, &weight, EPS, &mut normed);
             residual_add(isa, &mut normed, &x);
             residual_add_norm(isa, &mut normed, &x, &weight, EPS);
-            gated_activation(isa, Activation::GeluTanh, &mut normed, &x);
+            let gate = normed.clone();
+            gated_activation(isa, Activation::GeluTanh, &gate, &x, &mut normed);
             let table = RopeTable::new(64, 1e4, rows);
             let positions: Vec<u32> = (0..rows as u32).collect();
             head_norm_rope(isa, &mut normed, 64, &weight[..64], EPS, &table, &positions);

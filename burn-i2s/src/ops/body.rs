@@ -233,10 +233,13 @@ pub(super) fn gated_activation<B: CpuBackend>(
     activation: Activation,
 ) -> FloatTensor<B> {
     let shape = gate.shape();
-    let mut gate = B::into_floats(gate);
-    B::with_floats(&up, |up| elementwise::gated_activation(Isa::current(), activation, &mut gate, up));
-    finish::<B>(up);
-    B::from_floats(gate, shape)
+    let mut out = buffers::take(shape.num_elements());
+    let isa = Isa::current();
+    B::with_floats(&gate, |gate| {
+        B::with_floats(&up, |up| elementwise::gated_activation(isa, activation, gate, up, &mut out));
+    });
+    [gate, up].into_iter().for_each(finish::<B>);
+    B::from_floats(out, shape)
 }
 
 pub(super) fn pool<B: CpuBackend>(hidden: FloatTensor<B>, offsets: &[usize], pooling: Pooling) -> FloatTensor<B> {
