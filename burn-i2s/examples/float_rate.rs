@@ -169,7 +169,9 @@ fn main() {
                 for tokens in [16, 128, 512, 2048] {
                     attend(isa, (16, 8), 128, tokens, None);
                 }
-                attend(isa, (4, 1), 256, 512, None);
+                for tokens in [128, 512, 2048] {
+                    attend(isa, (4, 1), 256, tokens, None);
+                }
                 attend(isa, (4, 1), 256, 2048, Some(512));
             }
             rows(isa);

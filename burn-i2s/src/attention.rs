@@ -258,20 +258,23 @@ impl Job<'_> {
         let (dim, group, tokens) = (shape.head_dim, shape.group(), self.out.rows());
         let rows = (tokens * group).next_multiple_of(ROW_STEP);
         let blocks = self.blocks(shape);
-        // The padding rows see what the last row sees, and their result is dropped.
-        let visible: Vec<Visible> =
-            (0..rows).map(|row| shape.visible(self.position + (row / group).min(tokens - 1), self.length)).collect();
+        // The padding rows are those of the last token again, and their result is dropped.
+        let tokens_of_rows = || (0..rows.div_ceil(group)).map(|token| token.min(tokens - 1));
+        let sees = |token| std::iter::repeat_n(shape.visible(self.position + token, self.length), group);
+        let visible: Vec<Visible> = tokens_of_rows().flat_map(sees).take(rows).collect();
         with_scratch(Tile::scratch_len(rows, dim), |scratch| {
             let mut tile = Tile::new(scratch, &visible, dim);
-            // A token's heads follow each other, in `q` and in the tile.
-            for row in (0..rows).step_by(group) {
-                let token = self.first_row + (row / group).min(tokens - 1);
-                let queries = &q[token * q_width + self.head * group * dim..][..group.min(rows - row) * dim];
-                fill_queries(isa, &mut tile, row, queries, shape.scale);
+            // A token's heads follow each other, in `q`, in the tile and in the output.
+            for (row, token) in (0..rows).step_by(group).zip(tokens_of_rows()) {
+                let queries = &q[(self.first_row + token) * q_width + self.head * group * dim..];
+                fill_queries(isa, &mut tile, row, &queries[..group.min(rows - row) * dim], shape.scale);
             }
             run_tile(isa, &mut tile, self.packed, self.length, blocks);
-            for row in 0..tokens * group {
-                finish_row(isa, &tile, row, &mut self.out.row_mut(row / group)[row % group * dim..][..dim]);
+            let mut rows = 0..rows;
+            for token in 0..tokens {
+                for (out, row) in self.out.row_mut(token).chunks_exact_mut(dim).zip(&mut rows) {
+                    finish_row(isa, &tile, row, out);
+                }
             }
         });
     }
