@@ -1,8 +1,8 @@
 //! Products with float weights that stay in their file's format: rows are decoded when they are used.
 //!
 //! `out[m][n]` is one fused chain over ascending `k` from 0, at every shape, thread count and level. The weights of 64
-//! outputs are decoded once per call into scratch and transposed piece by piece into a panel, so that lanes run over
-//! outputs, and each piece is used for all rows of `x`:
+//! outputs are decoded once per call into scratch and transposed piece by piece into a panel (or both at once, see
+//! [`WeightRows::decode_transposed`]), so that lanes run over outputs, and each piece is used for all rows of `x`:
 //!
 //! ```text
 //!            panel: [128, 64]               x: 6 rows             registers: 6 x 64 outputs
