@@ -155,7 +155,7 @@ impl EmbedderBuilder {
     }
 
     /// Uses this `tokenizer.json` rather than the file's own tokenizer. Added tokens for which the model has no row are
-    /// ordinary text, as [`Tokenizer::from_json_for_rows`] has it.
+    /// ordinary text, as [`Tokenizer::from_json_for_rows`] has it; the others must be those that the file lists.
     pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
         self.tokenizer = Some(path.into());
         self
@@ -204,13 +204,12 @@ impl EmbedderBuilder {
             }
         };
         let config = store.plan().config.clone();
+        let metadata = store.file().metadata().with_overrides(self.overrides.as_slice());
         let tokenizer = match &self.tokenizer {
-            Some(json) => Tokenizer::from_file_for_rows(json, config.vocab_size).map_err(|source| (None, source)),
-            None => {
-                let metadata = store.file().metadata();
-                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
-                    .map_err(|source| (path.clone(), source))
+            Some(json) => {
+                Tokenizer::from_file_for_gguf(json, config.vocab_size, metadata).map_err(|source| (None, source))
             }
+            None => Tokenizer::from_gguf(metadata).map_err(|source| (path.clone(), source)),
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
         if tokenizer.id_count() > config.vocab_size {
