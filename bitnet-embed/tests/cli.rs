@@ -224,6 +224,7 @@ fn wrong_usage_exits_with_2() {
         vec!["embed", "-p", "x", "--embd-normalize", "-2"],
         vec!["embed", "-p", "x", "--override-kv", "no-equals-sign"],
         vec!["embed", "-p", "x", "--override-kv", "qwen3.context_lenght=int:5"],
+        vec!["embed", "-p", "x", "--override-kv", "a.b=int:5", "--override-kv", "a.b=int:6"],
         vec!["embed", "-p", "x", "-t", "60000"],
         vec!["embed", "-p", "x", "--max-tokens", "0"],
         vec!["embed", "-p", "x", "--isa", "sse9"],

@@ -40,7 +40,7 @@ pub(crate) struct ModelArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// Replace a metadata key of the file, such as `gemma3.attention.sliding_window=int:512`. Types: int, float, bool,
-    /// str. May be repeated.
+    /// str. May be repeated, for other keys.
     #[arg(long, value_name = "KEY=TYPE:VALUE")]
     pub(crate) override_kv: Vec<String>,
 }
