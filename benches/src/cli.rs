@@ -9,7 +9,7 @@ use crate::texts::{self, TextTests};
 use crate::{limits, tune, verify};
 use bitnet_embed::embedder::BackendKind;
 use burn_i2s::isa::Isa;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ Exit codes:
   2  the command line is wrong
   3  a file was refused, or a result was wrong
   5  the result could not be written";
+
+/// The environment variable that stands for `--isa`.
+const ISA_VARIABLE: &str = "BITNET_ISA";
 
 /// Forwards of GGUF models in tokens a second, as llama-bench prints them.
 #[derive(Debug, Parser)]
@@ -69,7 +72,7 @@ struct BenchArguments {
     #[arg(long, value_enum)]
     backend: Option<BackendArgument>,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Measure CPU time rather than the time that passes: for machines that others use, too
     #[arg(long)]
@@ -113,7 +116,7 @@ struct TuneArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Milliseconds for each comparison
     #[arg(long, value_name = "MS", default_value_t = 100)]
@@ -225,9 +228,20 @@ fn long_spelling(argument: OsString) -> OsString {
     }
 }
 
+/// The program's options. A `BITNET_ISA` that is set to nothing is as good as not set.
+fn command() -> clap::Command {
+    let command = Arguments::command();
+    if std::env::var_os(ISA_VARIABLE).is_some_and(|level| level.is_empty()) {
+        let unset = |arg: Arg| if arg.get_id() == "isa" { arg.env(None) } else { arg };
+        return command.mut_args(unset).mut_subcommands(|command| command.mut_args(unset));
+    }
+    command
+}
+
 /// Parses the arguments, measures, and reports a failure in one line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = Arguments::parse_from(arguments.into_iter().map(long_spelling));
+    let matches = command().get_matches_from(arguments.into_iter().map(long_spelling));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         None => bench(&arguments.bench),
         Some(Command::Limits(arguments)) => limits(&arguments),

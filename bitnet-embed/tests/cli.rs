@@ -237,6 +237,17 @@ fn wrong_usage_exits_with_2() {
     }
 }
 
+#[test]
+fn an_empty_bitnet_isa_is_as_good_as_none() {
+    for command in [vec!["embed", "-p", "x", "-m"], vec!["info"]] {
+        let set_to = |level: &str| run(program().env("BITNET_ISA", level).args(&command).arg(model()));
+        let (code, stdout, stderr) = set_to("");
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(stdout, run(program().env_remove("BITNET_ISA").args(&command).arg(model())).1);
+        assert_eq!(set_to("sse9").0, 2);
+    }
+}
+
 /// A refused file: exit 3 (or 4 for a model of another kind), one line that names the file, nothing on stdout.
 fn assert_refused(file: &Path, code: i32, words: &[&str]) {
     let (found, stdout, stderr) = run(program().args(["embed", "-p", "x", "-m"]).arg(file));

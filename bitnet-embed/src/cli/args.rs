@@ -3,9 +3,12 @@
 use bitnet_embed::config::Overrides;
 use burn_i2s::isa::Isa;
 use burn_i2s::pooling::Pooling;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// The environment variable that stands for `--isa`.
+const ISA_VARIABLE: &str = "BITNET_ISA";
 
 /// Text embeddings from 1.58-bit BitNet models on ordinary CPUs.
 #[derive(Debug, Parser)]
@@ -90,7 +93,7 @@ pub(crate) struct EmbedArguments {
     #[arg(long)]
     pub(crate) no_mmap: bool,
     /// Use at most this instruction-set level; see `info`. Every level gives the same vectors.
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,
     /// Accepted for llama.cpp's sake; there is nothing to offload.
     #[arg(long, hide = true, value_name = "N")]
@@ -114,7 +117,7 @@ pub(crate) struct InfoArguments {
     /// The GGUF file.
     pub(crate) file: PathBuf,
     /// Show this instruction-set level as the one in use.
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,
 }
 
@@ -158,6 +161,16 @@ fn parse_isa(name: &str) -> Result<Isa, String> {
         let known: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
         format!("this CPU has the levels {}", known.join(", "))
     })
+}
+
+/// The program's options. A `BITNET_ISA` that is set to nothing is as good as not set.
+pub(crate) fn command() -> clap::Command {
+    let command = Arguments::command();
+    if std::env::var_os(ISA_VARIABLE).is_some_and(|level| level.is_empty()) {
+        let unset = |arg: Arg| if arg.get_id() == "isa" { arg.env(None) } else { arg };
+        return command.mut_subcommands(|command| command.mut_args(unset));
+    }
+    command
 }
 
 /// llama.cpp spells some options with several letters after one dash; clap wants two dashes.
