@@ -255,7 +255,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(match error {
-                BenchError::NoModel | BenchError::NoCpuTime | BenchError::Threads { .. } => 2,
+                BenchError::NoModel
+                | BenchError::NoCpuTime
+                | BenchError::Threads { .. }
+                | BenchError::Context { .. } => 2,
                 BenchError::Output(_) => 5,
                 _ => 3,
             })
@@ -277,7 +280,7 @@ fn bench(arguments: &BenchArguments) -> Result<(), BenchError> {
         }
     }
     let isa = arguments.isa.unwrap_or_else(Isa::best);
-    let models = open(&arguments.models, arguments.backend, isa)?;
+    let models = open(&arguments.models, arguments.backend, isa, &arguments.n_prompt)?;
     let tests = Tests {
         n_prompt: arguments.n_prompt.0.clone(),
         threads: arguments.threads.clone().map_or_else(|| vec![rayon::current_num_threads()], |list| list.0),
@@ -297,11 +300,21 @@ fn checked(cpu_time: bool) -> Result<bool, BenchError> {
     if cpu_time && !Clock::has_cpu_time() { Err(BenchError::NoCpuTime) } else { Ok(cpu_time) }
 }
 
-/// Opens the files and compares their layers with the scalar level.
-fn open(paths: &[PathBuf], backend: Option<BackendArgument>, isa: Isa) -> Result<Vec<BenchModel>, BenchError> {
+/// Opens the files and compares their layers with the scalar level. Refuses prompts that a model is not made for: memory
+/// and time grow with them, and nothing would stop them.
+fn open(
+    paths: &[PathBuf],
+    backend: Option<BackendArgument>,
+    isa: Isa,
+    n_prompt: &List,
+) -> Result<Vec<BenchModel>, BenchError> {
     let mut models = Vec::new();
     for path in paths {
         let model = BenchModel::open(path, backend.map(BackendKind::from))?;
+        let context = model.config.max_position;
+        if let Some(&n_prompt) = n_prompt.0.iter().find(|&&tokens| tokens > context) {
+            return Err(BenchError::Context { path: path.clone(), n_prompt, context });
+        }
         let shapes = verify::verify(&model, isa)?;
         eprintln!("{}: {shapes} layer shapes give the scalar level's results on {isa}", path.display());
         models.push(model);
@@ -313,7 +326,7 @@ fn limits(arguments: &LimitsArguments) -> Result<(), BenchError> {
     let isa = arguments.isa.unwrap_or_else(Isa::best);
     let time = Duration::from_millis(arguments.time);
     let clock = if checked(arguments.cpu_time)? { Clock::Cpu { threads: 1 } } else { Clock::Wall };
-    let models = open(&arguments.models, None, isa)?;
+    let models = open(&arguments.models, None, isa, &arguments.n_prompt)?;
     on_threads(1, || {
         isa.scope(|| {
             limits::kernels(isa, clock, time, &mut io::stdout())?;

@@ -43,6 +43,19 @@ pub enum BenchError {
     /// The embedder refused the file or a text.
     #[error(transparent)]
     Embed(#[from] EmbedError),
+    /// A prompt is longer than what the model was made for.
+    #[error(
+        "{}: -p {n_prompt} is longer than the model's context of {context} tokens; give at most {context}",
+        path.display()
+    )]
+    Context {
+        /// The file.
+        path: PathBuf,
+        /// Tokens asked for.
+        n_prompt: usize,
+        /// Tokens the model was made for.
+        context: usize,
+    },
     /// Threads could not be started.
     #[error("cannot start {threads} threads: {source}")]
     Threads {
