@@ -350,6 +350,11 @@ impl Embedder {
         &self.tokenizer
     }
 
+    /// Tokens that longer texts are cut to.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
     /// What a reader of the vectors should know of the file, one line each; see
     /// [`ModelPlan::notes`](crate::model::ModelPlan::notes).
     pub fn notes(&self) -> &[String] {

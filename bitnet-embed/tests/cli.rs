@@ -70,6 +70,27 @@ fn a_prompt_with_a_line_break_is_one_text_and_a_file_is_one_a_line() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_text() {
+    let lines = |text: &str| {
+        let mut program = program();
+        program.args(["embed", "-f", "-", "--embd-output-format", "raw", "-m"]).arg(model()).write_stdin(text);
+        let (code, stdout, stderr) = run(&mut program);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    assert_eq!(lines("\u{feff}one\ntwo"), lines("one\ntwo"));
+    // Anywhere else it is a character like others.
+    assert_ne!(lines("one\n\u{feff}two"), lines("one\ntwo"));
+}
+
+#[test]
+fn texts_that_are_cut_are_said_to_be_with_the_limit() {
+    let (code, _, stderr) = embed(&["-p", "a", "-p", "a text of several tokens", "--max-tokens", "4"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("1 text(s) cut to the limit of 4 tokens, the first is text 1"), "{stderr}");
+}
+
+#[test]
 fn every_option_that_cannot_change_a_vector_does_not() {
     let format = ["-p", "the same text", "--embd-output-format", "json"];
     let expected = embed(&format).1;

@@ -62,10 +62,10 @@ impl ModelArguments {
 pub(crate) struct EmbedArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// A text. May be repeated; a line break inside it does not split it.
+    /// A text. May be repeated; a line break inside it does not split it. These texts come before those of a file.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) prompt: Vec<String>,
-    /// A file with one text a line; `-` is standard input.
+    /// A file with one text a line; `-` is standard input. A byte order mark at its start is no part of the text.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Threads; as many as this process may use by default.

@@ -17,8 +17,10 @@ pub(crate) fn run(arguments: &EmbedArguments) -> Result<(), CliError> {
     note(embedder.notes());
     let (vectors, report) = embedder.embed_with_report(&texts)?;
     if let Some(first) = report.truncated.first() {
-        let cut = report.truncated.len();
-        say(&format!("note: {cut} text(s) cut to the token limit, the first is text {first}; special tokens are kept"));
+        let (cut, limit) = (report.truncated.len(), embedder.max_tokens());
+        say(&format!(
+            "note: {cut} text(s) cut to the limit of {limit} tokens, the first is text {first}; special tokens are kept"
+        ));
     }
     let mut stdout = BufWriter::new(io::stdout().lock());
     let integers = arguments.embd_normalize == 0;
@@ -95,6 +97,9 @@ fn texts(arguments: &EmbedArguments) -> Result<Vec<String>, CliError> {
 /// ends must end somewhere.
 const MAX_LINE: u64 = 64 << 20;
 
+/// U+FEFF, with which some editors begin a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Adds each line, without its line break, to the texts.
 fn read_lines(mut reader: impl BufRead, path: &Path, texts: &mut Vec<String>) -> Result<(), CliError> {
     for line in 1.. {
@@ -107,7 +112,8 @@ fn read_lines(mut reader: impl BufRead, path: &Path, texts: &mut Vec<String>) ->
         if read as u64 > MAX_LINE {
             return Err(CliError::LongLine { path: path.into(), line, limit: MAX_LINE });
         }
-        let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let text = if line == 1 { bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes) } else { &bytes };
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let text = std::str::from_utf8(text).map_err(|_| CliError::NotText { path: path.into(), line })?;
         texts.push(text.to_owned());
