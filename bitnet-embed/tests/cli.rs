@@ -187,6 +187,63 @@ fn a_tokenizer_of_another_kind_exits_with_4() {
     }
 }
 
+/// Both commands would take the ids of one model to the rows of another.
+#[test]
+fn a_tokenizer_of_another_model_is_refused_by_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = testdata().join("checkpoints/qwen3-bitnet/tokenizer.json");
+    let inside = folder.path().join("inside.gguf");
+    let edit = converter::edit::EditOptions {
+        file: model(),
+        set: vec![
+            format!("tokenizer.huggingface.json=str:{}", std::fs::read_to_string(&json).unwrap()).parse().unwrap(),
+        ],
+        delete: Vec::new(),
+        outfile: inside.clone(),
+    };
+    converter::edit::edit(&edit, &mut ()).unwrap();
+    for command in ["tokenize", "embed"] {
+        let given = run(program().args([command, "-p", "x", "-m"]).arg(model()).arg("--tokenizer").arg(&json));
+        let inside = run(program().args([command, "-p", "x", "-m"]).arg(&inside));
+        for ((code, stdout, stderr), named) in [
+            (given, &["qwen3-bitnet/tokenizer.json: its"][..]),
+            (inside, &["inside.gguf: \"tokenizer.huggingface.json\""]),
+        ] {
+            assert_eq!((code, stdout.as_str()), (3, ""), "{stderr}");
+            for word in named.iter().chain(&["token 0 is \"!\"", "\"tokenizer.ggml.tokens\"", "\"<pad>\""]) {
+                assert!(stderr.contains(word), "{word}: {stderr}");
+            }
+        }
+    }
+}
+
+/// A `tokenizer.json` in the file is enough for ids, but the pieces come from the file's list.
+#[test]
+fn a_token_that_is_not_utf8_is_said_to_be_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("latin1.gguf");
+    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let edit = converter::edit::EditOptions {
+        file: model(),
+        set: vec![format!("tokenizer.huggingface.json=str:{json}").parse().unwrap()],
+        delete: Vec::new(),
+        outfile: path.clone(),
+    };
+    converter::edit::edit(&edit, &mut ()).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"<pad>").unwrap();
+    bytes[at] = 0xff;
+    std::fs::write(&path, bytes).unwrap();
+    for command in ["tokenize", "embed"] {
+        let (code, _, stderr) = run(program().args([command, "-p", "x", "-m"]).arg(&path));
+        assert_eq!(code, 3, "{stderr}");
+        assert!(
+            stderr.contains("latin1.gguf: ") && stderr.contains("\"tokenizer.ggml.tokens\" is not UTF-8"),
+            "{stderr}"
+        );
+    }
+}
+
 #[test]
 fn added_tokens_beyond_the_table_are_text_for_a_tokenizer_given_by_flag() {
     let folder = tempfile::tempdir().unwrap();
