@@ -79,7 +79,7 @@ pub(crate) struct EmbedArguments {
           value_parser = clap::value_parser!(i32).range(-1..))]
     pub(crate) embd_normalize: i32,
     /// Without it: a readable listing. array: [[..],..], json: OpenAI style, json+: with cosine similarities,
-    /// raw: values with spaces between, a line a text.
+    /// raw: values with spaces between, a line a text, printed as they are computed.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text, value_name = "FORMAT")]
     pub(crate) embd_output_format: OutputFormat,
     /// Cut longer texts to this many tokens, special tokens included and kept; the model's context by default.
