@@ -15,8 +15,8 @@ pub enum BenchError {
     /// No model was named.
     #[error(
         "no model given: pass one or more GGUF files with -m, or make some of full size with random weights first:\n  \
-         cargo run --release -p converter -- dummy --arch qwen3-0.6b --outtype i2_s --outfile A.gguf\n  \
-         cargo run --release -p converter -- dummy --arch qwen3-0.6b --outtype f16 --outfile B.gguf"
+         cargo run --release --bin converter -- dummy --arch qwen3-0.6b --outtype i2_s --outfile A.gguf\n  \
+         cargo run --release --bin converter -- dummy --arch qwen3-0.6b --outtype f16 --outfile B.gguf"
     )]
     NoModel,
     /// A file was refused.
