@@ -9,7 +9,7 @@ use crate::texts::{self, TextTests};
 use crate::{limits, tune, verify};
 use bitnet_embed::embedder::BackendKind;
 use burn_i2s::isa::Isa;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ Exit codes:
   2  the command line is wrong
   3  a file was refused, or a result was wrong
   5  the result could not be written";
+
+/// The environment variable that stands for `--isa`.
+const ISA_VARIABLE: &str = "BITNET_ISA";
 
 /// Forwards of GGUF models in tokens a second, as llama-bench prints them.
 #[derive(Debug, Parser)]
@@ -69,7 +72,7 @@ struct BenchArguments {
     #[arg(long, value_enum)]
     backend: Option<BackendArgument>,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Measure CPU time rather than the time that passes: for machines that others use, too
     #[arg(long)]
@@ -113,7 +116,7 @@ struct TuneArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Milliseconds for each comparison
     #[arg(long, value_name = "MS", default_value_t = 100)]
@@ -225,9 +228,20 @@ fn long_spelling(argument: OsString) -> OsString {
     }
 }
 
+/// The program's options. A `BITNET_ISA` that is set to nothing is as good as not set.
+fn command() -> clap::Command {
+    let command = Arguments::command();
+    if std::env::var_os(ISA_VARIABLE).is_some_and(|level| level.is_empty()) {
+        let unset = |arg: Arg| if arg.get_id() == "isa" { arg.env(None) } else { arg };
+        return command.mut_args(unset).mut_subcommands(|command| command.mut_args(unset));
+    }
+    command
+}
+
 /// Parses the arguments, measures, and reports a failure in one line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = Arguments::parse_from(arguments.into_iter().map(long_spelling));
+    let matches = command().get_matches_from(arguments.into_iter().map(long_spelling));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         None => bench(&arguments.bench),
         Some(Command::Limits(arguments)) => limits(&arguments),
@@ -241,7 +255,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(match error {
-                BenchError::NoModel | BenchError::NoCpuTime | BenchError::Threads { .. } => 2,
+                BenchError::NoModel
+                | BenchError::NoCpuTime
+                | BenchError::Threads { .. }
+                | BenchError::Context { .. } => 2,
                 BenchError::Output(_) => 5,
                 _ => 3,
             })
@@ -263,7 +280,7 @@ fn bench(arguments: &BenchArguments) -> Result<(), BenchError> {
         }
     }
     let isa = arguments.isa.unwrap_or_else(Isa::best);
-    let models = open(&arguments.models, arguments.backend, isa)?;
+    let models = open(&arguments.models, arguments.backend, isa, &arguments.n_prompt)?;
     let tests = Tests {
         n_prompt: arguments.n_prompt.0.clone(),
         threads: arguments.threads.clone().map_or_else(|| vec![rayon::current_num_threads()], |list| list.0),
@@ -283,11 +300,21 @@ fn checked(cpu_time: bool) -> Result<bool, BenchError> {
     if cpu_time && !Clock::has_cpu_time() { Err(BenchError::NoCpuTime) } else { Ok(cpu_time) }
 }
 
-/// Opens the files and compares their layers with the scalar level.
-fn open(paths: &[PathBuf], backend: Option<BackendArgument>, isa: Isa) -> Result<Vec<BenchModel>, BenchError> {
+/// Opens the files and compares their layers with the scalar level. Refuses prompts that a model is not made for: memory
+/// and time grow with them, and nothing would stop them.
+fn open(
+    paths: &[PathBuf],
+    backend: Option<BackendArgument>,
+    isa: Isa,
+    n_prompt: &List,
+) -> Result<Vec<BenchModel>, BenchError> {
     let mut models = Vec::new();
     for path in paths {
         let model = BenchModel::open(path, backend.map(BackendKind::from))?;
+        let context = model.config.max_position;
+        if let Some(&n_prompt) = n_prompt.0.iter().find(|&&tokens| tokens > context) {
+            return Err(BenchError::Context { path: path.clone(), n_prompt, context });
+        }
         let shapes = verify::verify(&model, isa)?;
         eprintln!("{}: {shapes} layer shapes give the scalar level's results on {isa}", path.display());
         models.push(model);
@@ -299,7 +326,7 @@ fn limits(arguments: &LimitsArguments) -> Result<(), BenchError> {
     let isa = arguments.isa.unwrap_or_else(Isa::best);
     let time = Duration::from_millis(arguments.time);
     let clock = if checked(arguments.cpu_time)? { Clock::Cpu { threads: 1 } } else { Clock::Wall };
-    let models = open(&arguments.models, None, isa)?;
+    let models = open(&arguments.models, None, isa, &arguments.n_prompt)?;
     on_threads(1, || {
         isa.scope(|| {
             limits::kernels(isa, clock, time, &mut io::stdout())?;

@@ -15,8 +15,8 @@ pub enum BenchError {
     /// No model was named.
     #[error(
         "no model given: pass one or more GGUF files with -m, or make some of full size with random weights first:\n  \
-         cargo run --release -p converter -- dummy --arch qwen3-0.6b --outtype i2_s --outfile A.gguf\n  \
-         cargo run --release -p converter -- dummy --arch qwen3-0.6b --outtype f16 --outfile B.gguf"
+         cargo run --release --bin converter -- dummy --arch qwen3-0.6b --outtype i2_s --outfile A.gguf\n  \
+         cargo run --release --bin converter -- dummy --arch qwen3-0.6b --outtype f16 --outfile B.gguf"
     )]
     NoModel,
     /// A file was refused.
@@ -43,6 +43,19 @@ pub enum BenchError {
     /// The embedder refused the file or a text.
     #[error(transparent)]
     Embed(#[from] EmbedError),
+    /// A prompt is longer than what the model was made for.
+    #[error(
+        "{}: -p {n_prompt} is longer than the model's context of {context} tokens; give at most {context}",
+        path.display()
+    )]
+    Context {
+        /// The file.
+        path: PathBuf,
+        /// Tokens asked for.
+        n_prompt: usize,
+        /// Tokens the model was made for.
+        context: usize,
+    },
     /// Threads could not be started.
     #[error("cannot start {threads} threads: {source}")]
     Threads {

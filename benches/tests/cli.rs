@@ -133,6 +133,30 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
 }
 
 #[test]
+fn a_prompt_beyond_the_context_is_refused_before_it_is_allocated() {
+    let qwen = qwen();
+    let config = bitnet_embed::store::GgufStore::open(&qwen).unwrap().plan().config.clone();
+    let (most, beyond) = (config.max_position.to_string(), (config.max_position + 1).to_string());
+    for command in [&[][..], &["limits", "--time", "1"]] {
+        let (code, stdout, stderr) =
+            run(&[command, &["-m", qwen.to_str().unwrap(), "-p", &format!("4,{beyond}")]].concat());
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        let said = format!("-p {beyond} is longer than the model's context of {most} tokens");
+        assert!(stderr.contains(&said) && stderr.contains("qwen3-bitnet.i2_s.gguf"), "{stderr}");
+    }
+}
+
+#[test]
+fn an_empty_bitnet_isa_is_as_good_as_none() {
+    let set_to = |level: &str| {
+        let mut program = Command::cargo_bin("benches").unwrap();
+        program.env("BITNET_ISA", level).args(["-p", "4", "-t", "1", "-r", "1", "-m"]).arg(qwen());
+        program.output().unwrap().status.code()
+    };
+    assert_eq!((set_to(""), set_to("sse9")), (Some(0), Some(2)));
+}
+
+#[test]
 fn a_float_model_cannot_be_timed_in_integers() {
     let folder = tempfile::tempdir().unwrap();
     let float = folder.path().join("float.gguf");

@@ -89,6 +89,35 @@ pub struct EmbedReport {
     pub truncated: Vec<usize>,
 }
 
+/// Is given the vectors of a long list as they come, see [`Embedder::embed_into`].
+pub trait Receiver: Send {
+    /// What ends the work before the list's end.
+    type Error: From<EmbedError> + Send;
+
+    /// So many more texts are computed; any of the part at hand, and told after every forward.
+    fn computed(&mut self, texts: usize) {
+        let _ = texts;
+    }
+
+    /// The vectors of the next part: those of the first texts at first, and so on.
+    ///
+    /// # Errors
+    /// One that ends the work.
+    fn receive(&mut self, vectors: Vec<Vec<f32>>) -> Result<(), Self::Error>;
+}
+
+/// All vectors in one list.
+struct Collected(Vec<Vec<f32>>);
+
+impl Receiver for Collected {
+    type Error = EmbedError;
+
+    fn receive(&mut self, vectors: Vec<Vec<f32>>) -> Result<(), EmbedError> {
+        self.0.extend(vectors);
+        Ok(())
+    }
+}
+
 /// Options of an [`Embedder`].
 #[derive(Clone, Debug, Default)]
 pub struct EmbedderBuilder {
@@ -155,7 +184,7 @@ impl EmbedderBuilder {
     }
 
     /// Uses this `tokenizer.json` rather than the file's own tokenizer. Added tokens for which the model has no row are
-    /// ordinary text, as [`Tokenizer::from_json_for_rows`] has it.
+    /// ordinary text, as [`Tokenizer::from_json_for_rows`] has it; the others must be those that the file lists.
     pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
         self.tokenizer = Some(path.into());
         self
@@ -204,13 +233,12 @@ impl EmbedderBuilder {
             }
         };
         let config = store.plan().config.clone();
+        let metadata = store.file().metadata().with_overrides(self.overrides.as_slice());
         let tokenizer = match &self.tokenizer {
-            Some(json) => Tokenizer::from_file_for_rows(json, config.vocab_size).map_err(|source| (None, source)),
-            None => {
-                let metadata = store.file().metadata();
-                Tokenizer::from_gguf(metadata.with_overrides(self.overrides.as_slice()))
-                    .map_err(|source| (path.clone(), source))
+            Some(json) => {
+                Tokenizer::from_file_for_gguf(json, config.vocab_size, metadata).map_err(|source| (None, source))
             }
+            None => Tokenizer::from_gguf(metadata).map_err(|source| (path.clone(), source)),
         };
         let tokenizer = tokenizer.map_err(|(path, source)| EmbedError::Tokenizer { path, source })?;
         if tokenizer.id_count() > config.vocab_size {
@@ -286,9 +314,23 @@ impl Embedder {
         &self,
         texts: &[S],
     ) -> Result<(Vec<Vec<f32>>, EmbedReport), EmbedError> {
-        let (mut vectors, mut report) = (vec![Vec::new(); texts.len()], EmbedReport::default());
+        let mut vectors = Collected(Vec::with_capacity(texts.len()));
+        let report = self.embed_into(texts, &mut vectors)?;
+        Ok((vectors.0, report))
+    }
+
+    /// Like [`embed`](Self::embed), and hands the vectors over part by part rather than at the end.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed), and those of the receiver.
+    pub fn embed_into<S: AsRef<str> + Sync, R: Receiver>(
+        &self,
+        texts: &[S],
+        receiver: &mut R,
+    ) -> Result<EmbedReport, R::Error> {
+        let mut report = EmbedReport::default();
         let parts = ahead::parts(texts.iter().map(|text| text.as_ref().len()), self.token_budget);
-        let encode = |part: Range<usize>| -> Result<Vec<Encoded>, EmbedError> {
+        let encode = |part: Range<usize>| -> Result<Vec<Encoded>, R::Error> {
             // Not collected as a `Result`, for that is any of the errors rather than the first.
             let texts = texts[part.clone()].par_iter();
             let encoded: Vec<_> =
@@ -296,19 +338,25 @@ impl Embedder {
             let numbered = part.zip(encoded);
             let checked = numbered.map(|(text, encoded)| {
                 let encoded = encoded.map_err(|source| EmbedError::Text { text, source })?;
-                self.check_ids(text, &encoded.ids).map(|()| encoded)
+                self.check_ids(text, &encoded.ids)?;
+                Ok(encoded)
             });
             checked.collect()
         };
         let compute = |part: Range<usize>, encoded: Vec<Encoded>| {
+            let mut vectors = vec![Vec::new(); part.len()];
             let cut = part.clone().zip(&encoded).filter(|(_, encoded)| encoded.truncated);
             report.truncated.extend(cut.map(|(text, _)| text));
             let ids: Vec<&[u32]> = encoded.iter().map(|encoded| &encoded.ids[..]).collect();
             // Again, as without a pool of its own the embedder is moved into the global one, whose threads have no level.
-            self.isa.scope(|| self.forward_all(part.start, &ids, &mut vectors[part], &mut report))
+            self.isa.scope(|| {
+                let computed = &mut |texts| receiver.computed(texts);
+                self.forward_all(part.start, &ids, &mut vectors, &mut report, computed)
+            })?;
+            receiver.receive(vectors)
         };
         self.install(|| ahead::compute_all(&parts, encode, compute))?;
-        Ok((vectors, report))
+        Ok(report)
     }
 
     /// One vector a list of token ids, as [`embed`](Self::embed); the ids are taken as they are.
@@ -319,7 +367,7 @@ impl Embedder {
         let ids: Vec<&[u32]> = texts.iter().map(|ids| &ids[..]).collect();
         ids.iter().enumerate().try_for_each(|(text, ids)| self.check_ids(text, ids))?;
         let mut vectors = vec![Vec::new(); texts.len()];
-        self.install(|| self.forward_all(0, &ids, &mut vectors, &mut EmbedReport::default()))?;
+        self.install(|| self.forward_all(0, &ids, &mut vectors, &mut EmbedReport::default(), &mut |_| ()))?;
         Ok(vectors)
     }
 
@@ -351,6 +399,11 @@ impl Embedder {
         &self.tokenizer
     }
 
+    /// Tokens that longer texts are cut to.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
     /// What a reader of the vectors should know of the file, one line each; see
     /// [`ModelPlan::notes`](crate::model::ModelPlan::notes).
     pub fn notes(&self) -> &[String] {
@@ -366,13 +419,14 @@ impl Embedder {
     }
 
     /// One forward a batch; every vector goes to its text's place in `vectors`, tokens and forwards are added to `report`.
-    /// `first` is the number of the first text in errors.
+    /// `first` is the number of the first text in errors; `computed` is told after each forward how many texts it was.
     fn forward_all(
         &self,
         first: usize,
         texts: &[&[u32]],
         vectors: &mut [Vec<f32>],
         report: &mut EmbedReport,
+        computed: &mut dyn FnMut(usize),
     ) -> Result<(), EmbedError> {
         let lengths: Vec<usize> = texts.iter().map(|ids| ids.len()).collect();
         report.tokens += lengths.iter().sum::<usize>();
@@ -389,6 +443,7 @@ impl Embedder {
                 vectors[text] = vector.to_vec();
                 self.normalization.apply(&mut vectors[text]);
             }
+            computed(members.len());
         }
         Ok(())
     }

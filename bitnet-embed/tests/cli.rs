@@ -70,6 +70,27 @@ fn a_prompt_with_a_line_break_is_one_text_and_a_file_is_one_a_line() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_text() {
+    let lines = |text: &str| {
+        let mut program = program();
+        program.args(["embed", "-f", "-", "--embd-output-format", "raw", "-m"]).arg(model()).write_stdin(text);
+        let (code, stdout, stderr) = run(&mut program);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    assert_eq!(lines("\u{feff}one\ntwo"), lines("one\ntwo"));
+    // Anywhere else it is a character like others.
+    assert_ne!(lines("one\n\u{feff}two"), lines("one\ntwo"));
+}
+
+#[test]
+fn texts_that_are_cut_are_said_to_be_with_the_limit() {
+    let (code, _, stderr) = embed(&["-p", "a", "-p", "a text of several tokens", "--max-tokens", "4"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("1 text(s) cut to the limit of 4 tokens, the first is text 1"), "{stderr}");
+}
+
+#[test]
 fn every_option_that_cannot_change_a_vector_does_not() {
     let format = ["-p", "the same text", "--embd-output-format", "json"];
     let expected = embed(&format).1;
@@ -166,6 +187,63 @@ fn a_tokenizer_of_another_kind_exits_with_4() {
     }
 }
 
+/// Both commands would take the ids of one model to the rows of another.
+#[test]
+fn a_tokenizer_of_another_model_is_refused_by_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = testdata().join("checkpoints/qwen3-bitnet/tokenizer.json");
+    let inside = folder.path().join("inside.gguf");
+    let edit = converter::edit::EditOptions {
+        file: model(),
+        set: vec![
+            format!("tokenizer.huggingface.json=str:{}", std::fs::read_to_string(&json).unwrap()).parse().unwrap(),
+        ],
+        delete: Vec::new(),
+        outfile: inside.clone(),
+    };
+    converter::edit::edit(&edit, &mut ()).unwrap();
+    for command in ["tokenize", "embed"] {
+        let given = run(program().args([command, "-p", "x", "-m"]).arg(model()).arg("--tokenizer").arg(&json));
+        let inside = run(program().args([command, "-p", "x", "-m"]).arg(&inside));
+        for ((code, stdout, stderr), named) in [
+            (given, &["qwen3-bitnet/tokenizer.json: its"][..]),
+            (inside, &["inside.gguf: \"tokenizer.huggingface.json\""]),
+        ] {
+            assert_eq!((code, stdout.as_str()), (3, ""), "{stderr}");
+            for word in named.iter().chain(&["token 0 is \"!\"", "\"tokenizer.ggml.tokens\"", "\"<pad>\""]) {
+                assert!(stderr.contains(word), "{word}: {stderr}");
+            }
+        }
+    }
+}
+
+/// A `tokenizer.json` in the file is enough for ids, but the pieces come from the file's list.
+#[test]
+fn a_token_that_is_not_utf8_is_said_to_be_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("latin1.gguf");
+    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
+    let edit = converter::edit::EditOptions {
+        file: model(),
+        set: vec![format!("tokenizer.huggingface.json=str:{json}").parse().unwrap()],
+        delete: Vec::new(),
+        outfile: path.clone(),
+    };
+    converter::edit::edit(&edit, &mut ()).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"<pad>").unwrap();
+    bytes[at] = 0xff;
+    std::fs::write(&path, bytes).unwrap();
+    for command in ["tokenize", "embed"] {
+        let (code, _, stderr) = run(program().args([command, "-p", "x", "-m"]).arg(&path));
+        assert_eq!(code, 3, "{stderr}");
+        assert!(
+            stderr.contains("latin1.gguf: ") && stderr.contains("\"tokenizer.ggml.tokens\" is not UTF-8"),
+            "{stderr}"
+        );
+    }
+}
+
 #[test]
 fn added_tokens_beyond_the_table_are_text_for_a_tokenizer_given_by_flag() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,6 +302,7 @@ fn wrong_usage_exits_with_2() {
         vec!["embed", "-p", "x", "--embd-normalize", "-2"],
         vec!["embed", "-p", "x", "--override-kv", "no-equals-sign"],
         vec!["embed", "-p", "x", "--override-kv", "qwen3.context_lenght=int:5"],
+        vec!["embed", "-p", "x", "--override-kv", "a.b=int:5", "--override-kv", "a.b=int:6"],
         vec!["embed", "-p", "x", "-t", "60000"],
         vec!["embed", "-p", "x", "--max-tokens", "0"],
         vec!["embed", "-p", "x", "--isa", "sse9"],
@@ -233,6 +312,17 @@ fn wrong_usage_exits_with_2() {
         let (code, stdout, stderr) = run(program().args(&arguments));
         assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
         assert!(!stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_empty_bitnet_isa_is_as_good_as_none() {
+    for command in [vec!["embed", "-p", "x", "-m"], vec!["info"]] {
+        let set_to = |level: &str| run(program().env("BITNET_ISA", level).args(&command).arg(model()));
+        let (code, stdout, stderr) = set_to("");
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(stdout, run(program().env_remove("BITNET_ISA").args(&command).arg(model())).1);
+        assert_eq!(set_to("sse9").0, 2);
     }
 }
 

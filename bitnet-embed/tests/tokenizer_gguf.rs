@@ -28,18 +28,65 @@ fn message(file: &GgufFile<Vec<u8>>, key: &str, value: impl Into<OwnedValue>) ->
     Tokenizer::from_gguf(metadata).unwrap_err().to_string()
 }
 
+/// The `tokenizer.json` that a fixture was made from.
+fn tokenizer_json(model: &str) -> serde_json::Value {
+    support::json(testdata().join(format!("checkpoints/{model}/tokenizer.json")))
+}
+
 #[test]
 fn a_whole_tokenizer_json_comes_first() {
-    // The other model's tokenizer, so that its ids tell which one was read.
-    let json = std::fs::read_to_string(testdata().join("checkpoints/gemma3-bitnet/tokenizer.json")).unwrap();
-    let file = fixture("qwen3-bitnet");
+    let file = fixture("gemma3-bitnet");
+    // Without the tokens around a text, so that its ids tell which one was read.
+    let mut json = tokenizer_json("gemma3-bitnet");
+    json["post_processor"] = serde_json::Value::Null;
     let mut overrides = Overrides::default();
-    overrides.push("tokenizer.huggingface.json", json);
+    overrides.push("tokenizer.huggingface.json", json.to_string());
     let tokenizer = Tokenizer::from_gguf(file.metadata().with_overrides(overrides.as_slice())).unwrap();
-    assert_eq!(tokenizer.encode("").unwrap(), [2, 1]);
-    assert_eq!(Tokenizer::from_gguf(file.metadata()).unwrap().encode("").unwrap(), [760]);
+    assert!(tokenizer.encode("").unwrap().is_empty());
+    assert_eq!(Tokenizer::from_gguf(file.metadata()).unwrap().encode("").unwrap(), [2, 1]);
     let message = message(&file, "tokenizer.huggingface.json", "{}");
     assert!(message.starts_with("\"tokenizer.huggingface.json\": not a tokenizer.json: missing field"), "{message}");
+}
+
+/// The vectors would be wrong without a sign of it.
+#[test]
+fn a_tokenizer_json_of_another_model_is_refused() {
+    let (qwen, json) = (fixture("qwen3-bitnet"), tokenizer_json("gemma3-bitnet"));
+    let expected =
+        "its token 0 is \"<pad>\", but \"tokenizer.ggml.tokens\" of the model has \"!\" there: one of the two";
+    let found = message(&qwen, "tokenizer.huggingface.json", json.to_string());
+    assert!(found.starts_with(&format!("\"tokenizer.huggingface.json\": {expected}")), "{found}");
+    assert!(found.ends_with(
+        "take the tokenizer.json of the checkpoint that the model was made from, or convert that checkpoint again"
+    ));
+    let path = testdata().join("checkpoints/gemma3-bitnet/tokenizer.json");
+    let found = Tokenizer::from_file_for_gguf(&path, 768, qwen.metadata()).unwrap_err().to_string();
+    assert!(found.starts_with(&format!("{}: {expected}", path.display())), "{found}");
+    // Two tokens of one model that changed places are enough.
+    let mut json = tokenizer_json("qwen3-bitnet");
+    (json["model"]["vocab"]["!"], json["model"]["vocab"]["A"]) = (json["model"]["vocab"]["A"].clone(), 0.into());
+    let found = message(&qwen, "tokenizer.huggingface.json", json.to_string());
+    assert!(found.contains("its token 0 is \"A\", but ") && found.contains("\"!\" there"), "{found}");
+}
+
+#[test]
+fn rows_without_a_token_and_respelled_spaces_are_no_contradiction() {
+    for model in ["qwen3-bitnet", "gemma3-bitnet"] {
+        let file = fixture(model);
+        let tokens = file.metadata().array("tokenizer.ggml.tokens").unwrap().unwrap();
+        let mut tokens: Vec<String> =
+            tokens.strings().unwrap().map(|token| token.unwrap().replace('\u{2581}', " ")).collect();
+        tokens.push(format!("[PAD{}]", tokens.len()));
+        let mut overrides = Overrides::default();
+        overrides.push("tokenizer.ggml.tokens", OwnedArray::strings(&tokens));
+        let metadata = file.metadata().with_overrides(overrides.as_slice());
+        let path = testdata().join(format!("checkpoints/{model}/tokenizer.json"));
+        let tokenizer = Tokenizer::from_file_for_gguf(path, tokens.len(), metadata).unwrap();
+        assert_eq!(
+            tokenizer.encode("a  b").unwrap(),
+            Tokenizer::from_gguf(file.metadata()).unwrap().encode("a  b").unwrap()
+        );
+    }
 }
 
 #[test]

@@ -3,9 +3,12 @@
 use bitnet_embed::config::Overrides;
 use burn_i2s::isa::Isa;
 use burn_i2s::pooling::Pooling;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// The environment variable that stands for `--isa`.
+const ISA_VARIABLE: &str = "BITNET_ISA";
 
 /// Text embeddings from 1.58-bit BitNet models on ordinary CPUs.
 #[derive(Debug, Parser)]
@@ -40,7 +43,7 @@ pub(crate) struct ModelArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// Replace a metadata key of the file, such as `gemma3.attention.sliding_window=int:512`. Types: int, float, bool,
-    /// str. May be repeated.
+    /// str. May be repeated, for other keys.
     #[arg(long, value_name = "KEY=TYPE:VALUE")]
     pub(crate) override_kv: Vec<String>,
 }
@@ -59,10 +62,10 @@ impl ModelArguments {
 pub(crate) struct EmbedArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// A text. May be repeated; a line break inside it does not split it.
+    /// A text. May be repeated; a line break inside it does not split it. These texts come before those of a file.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) prompt: Vec<String>,
-    /// A file with one text a line; `-` is standard input.
+    /// A file with one text a line; `-` is standard input. A byte order mark at its start is no part of the text.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Threads; as many as this process may use by default.
@@ -76,7 +79,7 @@ pub(crate) struct EmbedArguments {
           value_parser = clap::value_parser!(i32).range(-1..))]
     pub(crate) embd_normalize: i32,
     /// Without it: a readable listing. array: [[..],..], json: OpenAI style, json+: with cosine similarities,
-    /// raw: values with spaces between, a line a text.
+    /// raw: values with spaces between, a line a text, printed as they are computed.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text, value_name = "FORMAT")]
     pub(crate) embd_output_format: OutputFormat,
     /// Cut longer texts to this many tokens, special tokens included and kept; the model's context by default.
@@ -90,7 +93,7 @@ pub(crate) struct EmbedArguments {
     #[arg(long)]
     pub(crate) no_mmap: bool,
     /// Use at most this instruction-set level; see `info`. Every level gives the same vectors.
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,
     /// Accepted for llama.cpp's sake; there is nothing to offload.
     #[arg(long, hide = true, value_name = "N")]
@@ -114,7 +117,7 @@ pub(crate) struct InfoArguments {
     /// The GGUF file.
     pub(crate) file: PathBuf,
     /// Show this instruction-set level as the one in use.
-    #[arg(long, value_name = "LEVEL", env = "BITNET_ISA", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,
 }
 
@@ -158,6 +161,16 @@ fn parse_isa(name: &str) -> Result<Isa, String> {
         let known: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
         format!("this CPU has the levels {}", known.join(", "))
     })
+}
+
+/// The program's options. A `BITNET_ISA` that is set to nothing is as good as not set.
+pub(crate) fn command() -> clap::Command {
+    let command = Arguments::command();
+    if std::env::var_os(ISA_VARIABLE).is_some_and(|level| level.is_empty()) {
+        let unset = |arg: Arg| if arg.get_id() == "isa" { arg.env(None) } else { arg };
+        return command.mut_subcommands(|command| command.mut_args(unset));
+    }
+    command
 }
 
 /// llama.cpp spells some options with several letters after one dash; clap wants two dashes.

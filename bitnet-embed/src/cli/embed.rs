@@ -2,10 +2,11 @@
 
 use super::args::{BackendArgument, EmbedArguments, OutputFormat};
 use super::{CliError, DEMO_MODEL, format, note, note_demo, say};
-use bitnet_embed::embedder::{BackendKind, Embedder, EmbedderBuilder};
+use bitnet_embed::embedder::{BackendKind, Embedder, EmbedderBuilder, Receiver};
 use bitnet_embed::output::Normalization;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Stdout, Write};
 use std::path::Path;
 
 pub(crate) fn run(arguments: &EmbedArguments) -> Result<(), CliError> {
@@ -15,22 +16,77 @@ pub(crate) fn run(arguments: &EmbedArguments) -> Result<(), CliError> {
     }
     let embedder = open(arguments)?;
     note(embedder.notes());
-    let (vectors, report) = embedder.embed_with_report(&texts)?;
+    let mut output = Output::new(arguments, texts.len());
+    let report = embedder.embed_into(&texts, &mut output)?;
+    output.bar.finish_and_clear();
     if let Some(first) = report.truncated.first() {
-        let cut = report.truncated.len();
-        say(&format!("note: {cut} text(s) cut to the token limit, the first is text {first}; special tokens are kept"));
+        let (cut, limit) = (report.truncated.len(), embedder.max_tokens());
+        say(&format!(
+            "note: {cut} text(s) cut to the limit of {limit} tokens, the first is text {first}; special tokens are kept"
+        ));
     }
-    let mut stdout = BufWriter::new(io::stdout().lock());
-    let integers = arguments.embd_normalize == 0;
-    match arguments.embd_output_format {
-        OutputFormat::Text => format::text(&mut stdout, &texts, &vectors, integers)?,
-        OutputFormat::Array => format::array(&mut stdout, &vectors, integers)?,
-        OutputFormat::Json => format::json(&mut stdout, &vectors, integers, false)?,
-        OutputFormat::JsonPlus => format::json(&mut stdout, &vectors, integers, true)?,
-        OutputFormat::Raw => format::raw(&mut stdout, &vectors, integers)?,
+    output.finish(&texts)
+}
+
+/// Where the vectors go: out as they come in the one format where a text's line is its vector alone, else kept.
+struct Output {
+    format: OutputFormat,
+    integers: bool,
+    // Not locked: the threads that compute write, too.
+    stdout: BufWriter<Stdout>,
+    kept: Vec<Vec<f32>>,
+    bar: ProgressBar,
+}
+
+impl Output {
+    fn new(arguments: &EmbedArguments, texts: usize) -> Self {
+        let format = arguments.embd_output_format;
+        // Lines on the same terminal would tear a bar apart, and they tell as much.
+        let lines = format == OutputFormat::Raw && io::stdout().is_terminal();
+        let bar = if lines || texts < 2 { ProgressBar::hidden() } else { bar(texts) };
+        let stdout = BufWriter::new(io::stdout());
+        Self { format, integers: arguments.embd_normalize == 0, stdout, kept: Vec::new(), bar }
     }
-    stdout.flush()?;
-    Ok(())
+
+    fn finish(self, texts: &[String]) -> Result<(), CliError> {
+        let Self { format, integers, mut stdout, kept, .. } = self;
+        match format {
+            OutputFormat::Text => format::text(&mut stdout, texts, &kept, integers)?,
+            OutputFormat::Array => format::array(&mut stdout, &kept, integers)?,
+            OutputFormat::Json => format::json(&mut stdout, &kept, integers, false)?,
+            OutputFormat::JsonPlus => format::json(&mut stdout, &kept, integers, true)?,
+            OutputFormat::Raw => {}
+        }
+        Ok(stdout.flush()?)
+    }
+}
+
+impl Receiver for Output {
+    type Error = CliError;
+
+    fn computed(&mut self, texts: usize) {
+        self.bar.inc(texts as u64);
+    }
+
+    fn receive(&mut self, vectors: Vec<Vec<f32>>) -> Result<(), CliError> {
+        if self.format == OutputFormat::Raw {
+            format::raw(&mut self.stdout, &vectors, self.integers)?;
+            self.stdout.flush()?;
+        } else {
+            self.kept.extend(vectors);
+        }
+        Ok(())
+    }
+}
+
+/// A bar on standard error, where that is a terminal; gone when the work ends, however it does.
+fn bar(texts: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} texts, {per_sec}");
+    let bar = ProgressBar::new(texts as u64).with_finish(ProgressFinish::AndClear);
+    let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    // At once: the first forward of a large model takes a while.
+    bar.tick();
+    bar
 }
 
 fn open(arguments: &EmbedArguments) -> Result<Embedder, CliError> {
@@ -95,6 +151,9 @@ fn texts(arguments: &EmbedArguments) -> Result<Vec<String>, CliError> {
 /// ends must end somewhere.
 const MAX_LINE: u64 = 64 << 20;
 
+/// U+FEFF, with which some editors begin a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Adds each line, without its line break, to the texts.
 fn read_lines(mut reader: impl BufRead, path: &Path, texts: &mut Vec<String>) -> Result<(), CliError> {
     for line in 1.. {
@@ -107,7 +166,8 @@ fn read_lines(mut reader: impl BufRead, path: &Path, texts: &mut Vec<String>) ->
         if read as u64 > MAX_LINE {
             return Err(CliError::LongLine { path: path.into(), line, limit: MAX_LINE });
         }
-        let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let text = if line == 1 { bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes) } else { &bytes };
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let text = std::str::from_utf8(text).map_err(|_| CliError::NotText { path: path.into(), line })?;
         texts.push(text.to_owned());

@@ -12,7 +12,7 @@ use bitnet_embed::embedder::EmbedError;
 use bitnet_embed::gguf::GgufError;
 use bitnet_embed::store::{StoreError, StoreProblem};
 use bitnet_embed::tokenizer::TokenizerError;
-use clap::Parser;
+use clap::FromArgMatches;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -77,7 +77,8 @@ impl CliError {
 
 /// Parses the arguments, runs the command and reports its failure in one line.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = Arguments::parse_from(args::long_spellings(arguments));
+    let matches = args::command().get_matches_from(args::long_spellings(arguments));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         Command::Embed(arguments) => start_threads(arguments.threads).and_then(|()| embed::run(&arguments)),
         Command::Tokenize(arguments) => tokenize::run(&arguments),

@@ -15,9 +15,10 @@ pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), CliError> {
         (Some(json), Some(path)) => {
             // The ids that `embed` would take.
             let file = GgufFile::open_model(path)?;
-            let config = ModelConfig::from_gguf(file.metadata().with_overrides(overrides.as_slice()));
+            let metadata = file.metadata().with_overrides(overrides.as_slice());
+            let config = ModelConfig::from_gguf(metadata);
             let config = config.map_err(|source| CliError::ConfigOf { path: path.clone(), source })?;
-            print(arguments, &Tokenizer::from_file_for_rows(json, config.vocab_size)?, None)
+            print(arguments, &Tokenizer::from_file_for_gguf(json, config.vocab_size, metadata)?, None)
         }
         (None, Some(path)) => {
             let file = GgufFile::open_model(path)?;

@@ -102,6 +102,12 @@ pub enum ConfigError {
         /// The path.
         path: String,
     },
+    /// Two overrides of one key.
+    #[error("the key {key:?} is overridden twice; state one value for it")]
+    OverrideTwice {
+        /// The key.
+        key: String,
+    },
     /// An override that is not `KEY=TYPE:VALUE`.
     #[error(
         "nothing is read from the key {key:?} that an override states; a {architecture} model has {architecture}.* keys"

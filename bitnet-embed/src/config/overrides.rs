@@ -5,7 +5,8 @@ use std::str::FromStr;
 use super::ConfigError;
 use crate::gguf::OwnedValue;
 
-/// Values that replace, or add to, the metadata of a GGUF file; of several for one key the last one counts.
+/// Values that replace, or add to, the metadata of a GGUF file; of several for one key that are [pushed](Self::push) the
+/// last one counts.
 ///
 /// ```
 /// # use bitnet_embed::config::Overrides;
@@ -27,9 +28,14 @@ impl Overrides {
     /// Adds a value written as `KEY=TYPE:VALUE`, where `TYPE` is `int`, `float`, `bool` or `str`.
     ///
     /// # Errors
-    /// [`ConfigError::OverrideForm`], [`ConfigError::OverrideType`], [`ConfigError::OverrideValue`].
+    /// [`ConfigError::OverrideForm`], [`ConfigError::OverrideType`], [`ConfigError::OverrideValue`], and
+    /// [`ConfigError::OverrideTwice`], for somebody who writes two values for one key means only one of them.
     pub fn parse_push(&mut self, text: &str) -> Result<(), ConfigError> {
-        self.0.push(parse(text)?);
+        let (key, value) = parse(text)?;
+        if self.keys().any(|stated| stated == key) {
+            return Err(ConfigError::OverrideTwice { key });
+        }
+        self.0.push((key, value));
         Ok(())
     }
 
@@ -89,6 +95,16 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap(), (key.into(), value), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_is_stated_once() {
+        let mut overrides = Overrides::default();
+        overrides.parse_push("a=int:1").unwrap();
+        let error = overrides.parse_push("a=float:2").unwrap_err();
+        assert_eq!(error.to_string(), "the key \"a\" is overridden twice; state one value for it");
+        overrides.parse_push("b=int:1").unwrap();
+        assert_eq!(overrides.keys().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]

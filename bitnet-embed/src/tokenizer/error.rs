@@ -74,6 +74,20 @@ pub enum TokenizerError {
         /// The id it gets: that of the vocabulary, or the next one after it.
         found: Option<u32>,
     },
+    /// A `tokenizer.json` and the token list of the GGUF file that it is used with are of different models.
+    #[error(
+        "its token {id} is {json:?}, but {:?} of the model has {tokens:?} there: one of the two is another model's; \
+         take the tokenizer.json of the checkpoint that the model was made from, or convert that checkpoint again",
+        super::keys::TOKENS
+    )]
+    OtherTokens {
+        /// The first id whose tokens differ.
+        id: u32,
+        /// The token of the `tokenizer.json`.
+        json: String,
+        /// The token of the GGUF file.
+        tokens: String,
+    },
     /// The `tokenizers` library refused the parts of a `tokenizer.json`, or failed on a text.
     #[error("the tokenizers library: {source}")]
     Library {

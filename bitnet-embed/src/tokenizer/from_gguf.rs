@@ -1,21 +1,47 @@
 //! A tokenizer from the metadata of a GGUF file.
 
-use super::{MergeSource, Tokenizer, TokenizerError, VocabArrays, keys};
+use super::{Kind, MergeSource, Tokenizer, TokenizerError, VocabArrays, keys};
 use crate::config::keys::{ARCHITECTURE, VOCAB_SIZE};
 use crate::gguf::{Array, Metadata};
+use std::path::Path;
 
 impl Tokenizer {
     /// Reads `tokenizer.huggingface.json` if the file has it, otherwise rebuilds the tokenizer from the arrays. Either
     /// way added tokens for which the token table has no row are not known; see [`Self::from_json_for_rows`].
     ///
     /// # Errors
-    /// Missing keys, vocabularies of other kinds, and arrays that do not fit together.
+    /// Missing keys, vocabularies of other kinds, arrays that do not fit together, and
+    /// [`TokenizerError::OtherTokens`].
     pub fn from_gguf(metadata: Metadata<'_>) -> Result<Self, TokenizerError> {
         match metadata.str(keys::HUGGINGFACE_JSON)? {
             Some(json) => Self::from_json_for_rows(json.as_bytes(), rows(metadata).unwrap_or(usize::MAX))
+                .and_then(|tokenizer| tokenizer.with_tokens_of(metadata))
                 .map_err(|source| TokenizerError::InKey { key: keys::HUGGINGFACE_JSON, source: Box::new(source) }),
             None => Self::from_arrays(&VocabArrays::from_gguf(metadata)?),
         }
+    }
+
+    /// Reads the `tokenizer.json` at `path` to be used with the model of a GGUF file, whose token table has `rows` rows.
+    ///
+    /// # Errors
+    /// Those of [`Self::from_file_for_rows`], and [`TokenizerError::OtherTokens`] where the file lists other tokens.
+    pub fn from_file_for_gguf(
+        path: impl AsRef<Path>,
+        rows: usize,
+        metadata: Metadata<'_>,
+    ) -> Result<Self, TokenizerError> {
+        let path = path.as_ref();
+        Self::from_file_for_rows(path, rows)?
+            .with_tokens_of(metadata)
+            .map_err(|source| TokenizerError::InFile { path: path.into(), source: Box::new(source) })
+    }
+
+    /// This tokenizer, if its tokens are those that the file lists. A file may do without a list.
+    fn with_tokens_of(self, metadata: Metadata<'_>) -> Result<Self, TokenizerError> {
+        if let (Kind::Library(library), Some(tokens)) = (&self.kind, metadata.array(keys::TOKENS)?) {
+            library.check_tokens(tokens.strings()?)?;
+        }
+        Ok(self)
     }
 }
 

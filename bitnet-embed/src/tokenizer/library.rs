@@ -6,6 +6,7 @@ use tokenizers::{AddedToken, Tokenizer};
 use super::byte_level::missing_byte;
 use super::document::{Added, Document, Model};
 use super::pipeline::{self, Node, Template};
+use super::scored::SPACE;
 use super::vocab::{MAX_ADDED_BYTES, MAX_TOKENS};
 use super::{Encoded, TokenizerError};
 
@@ -46,6 +47,32 @@ impl Library {
         self.template.before.len() + self.template.after.len()
     }
 
+    /// Compares with the tokens of a GGUF file: where both have a token for an id, it must be the same one.
+    ///
+    /// Ids without a token here are rows that only fill the token table. llama.cpp's converter writes U+2581 in
+    /// user-defined tokens as a space.
+    pub(super) fn check_tokens<'a, E>(
+        &self,
+        tokens: impl Iterator<Item = Result<&'a str, E>>,
+    ) -> Result<(), TokenizerError>
+    where
+        TokenizerError: From<E>,
+    {
+        for (id, token) in (0..).zip(tokens) {
+            let token = token?;
+            // By its string first: the library answers an id with a copy of the string.
+            if self.tokenizer.token_to_id(token) == Some(id) {
+                continue;
+            }
+            if let Some(json) = self.tokenizer.id_to_token(id)
+                && !same_but_for_spaces(&json, token)
+            {
+                return Err(TokenizerError::OtherTokens { id, json, tokens: token.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
     /// Ids of `text` with at most `limit` of them between the special ones.
     pub(super) fn encode(&self, text: &str, limit: usize) -> Result<Encoded, TokenizerError> {
         if self.regex {
@@ -57,6 +84,11 @@ impl Library {
         let Template { before, after } = &self.template;
         Ok(Encoded { ids: [before, kept, after].concat(), truncated: found.len() > limit })
     }
+}
+
+fn same_but_for_spaces(a: &str, b: &str) -> bool {
+    let space = |c| if c == SPACE { ' ' } else { c };
+    a.chars().map(space).eq(b.chars().map(space))
 }
 
 fn library(source: Box<dyn std::error::Error + Send + Sync>) -> TokenizerError {

@@ -2,6 +2,7 @@
 
 use crate::common::{bits, testdata};
 use bitnet_embed::config::Overrides;
+use bitnet_embed::embedder::Receiver;
 use bitnet_embed::output::Normalization;
 use bitnet_embed::{BackendKind, EmbedError, Embedder};
 use burn_i2s::isa::Isa;
@@ -72,6 +73,45 @@ fn a_list_of_many_parts_gives_each_text_its_own_vector_in_its_place() {
             assert_eq!((report.tokens, &report.truncated[..]), (tokens, &[123][..]), "{name}");
         }
     }
+}
+
+/// Takes parts until it has enough of them.
+struct Parts {
+    vectors: Vec<Vec<f32>>,
+    computed: usize,
+    parts: usize,
+    enough: usize,
+}
+
+impl Receiver for Parts {
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn computed(&mut self, texts: usize) {
+        self.computed += texts;
+    }
+
+    fn receive(&mut self, vectors: Vec<Vec<f32>>) -> Result<(), Self::Error> {
+        self.vectors.extend(vectors);
+        assert_eq!(self.computed, self.vectors.len(), "of a part that is received all texts were computed");
+        self.parts += 1;
+        if self.parts == self.enough { Err("enough".into()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_receiver_is_given_the_same_vectors_part_by_part_and_may_end_the_work() {
+    let texts: Vec<String> = (0..200).map(|n| format!("text {n}")).collect();
+    let embedder = Embedder::builder().token_budget(8).open(model("qwen3-bitnet")).unwrap();
+    let (vectors, report) = embedder.embed_with_report(&texts).unwrap();
+    let receiver = |enough| Parts { vectors: Vec::new(), computed: 0, parts: 0, enough };
+    let mut all = receiver(usize::MAX);
+    assert_eq!(embedder.embed_into(&texts, &mut all).unwrap(), report);
+    assert!(bits(&all.vectors) == bits(&vectors));
+    assert!(all.parts > 2, "{}", all.parts);
+    let mut some = receiver(2);
+    assert_eq!(embedder.embed_into(&texts, &mut some).unwrap_err().to_string(), "enough");
+    assert_eq!(some.parts, 2);
+    assert!(bits(&some.vectors) == bits(&vectors[..some.vectors.len()]));
 }
 
 #[test]
