@@ -152,6 +152,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{folder}-{}.gguf", options.outtype.name())));
     // Before the work: of several files only the folder is known yet.
     check_folder(dir, CHECKPOINT_OR_FILE)?;
+    outfile::refuse_part_name(&outfile)?;
     if options.split_max_size.is_some() {
         outfile::check_folder(&outfile)?;
     } else {

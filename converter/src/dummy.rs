@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::plan::{Outtype, PlannedTensor};
 use crate::report::{Progress, Report};
 use crate::vocab::VocabKind;
-use crate::{ConvertError, metadata};
+use crate::{ConvertError, metadata, outfile};
 
 /// Bytes generated at a time by one task: whole I2_S blocks and whole values of every type.
 const TASK_BYTES: usize = 1 << 16;
@@ -109,6 +109,7 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     check(&options.shape)?;
     let file_name = || format!("dummy-{}-{}.gguf", options.arch.name(), options.outtype.name());
     let outfile = options.outfile.clone().unwrap_or_else(|| file_name().into());
+    outfile::refuse_part_name(&outfile)?;
     let config = config(options)?;
     let kind = if options.arch == DummyArch::Gemma3 { VocabKind::Llama } else { VocabKind::Gpt2 };
     let vocab = dummy_vocab::vocab(kind, options.shape.vocab_size);

@@ -169,6 +169,7 @@ pub struct EditOptions {
 /// When the file is refused, a change cannot be made, or the output cannot be written.
 pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let path: &Path = &options.file;
+    outfile::refuse_part_name(&options.outfile)?;
     outfile::resolve(&options.outfile)?;
     outfile::refuse_input(&options.outfile, None, [path])?;
     let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;

@@ -169,6 +169,17 @@ pub enum ConvertError {
         /// The file.
         path: PathBuf,
     },
+    /// The output has the name of one file of several.
+    #[error(
+        "--outfile {}: {} is the name of one part of a split model, which the file would not be; give a name that does not end in -NNNNN-of-NNNNN.gguf: the parts of --split-max-size are named by the converter",
+        path.display(), name.display()
+    )]
+    PartName {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Its last name, or that of the file it links to.
+        name: PathBuf,
+    },
     /// A set of files would have to be replaced.
     #[error(
         "not written: {}: there is such a set of {count} files already, and a set is not replaced, for that takes several steps; remove it, or choose another output path",
@@ -231,7 +242,7 @@ impl ConvertError {
     /// The exit code of the program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } => 2,
+            Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } | Self::PartName { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
             Self::Encode { source: EncodeError::Write(_), .. }

@@ -41,6 +41,7 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         path.with_file_name(format!("{stem}-{}.gguf", options.outtype.name()))
     });
+    outfile::refuse_part_name(&outfile)?;
     outfile::resolve(&outfile)?;
     let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
     outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
