@@ -47,6 +47,10 @@ impl PartialFile {
             // Its writer may have renamed or removed it between opening and locking: then this is not the file of that
             // name any more, and to write into it would be to write into the finished one.
             if is_still(&file, &partial) {
+                if has_other_names(&file) {
+                    let problem = "which is another name (a hard link) of some file".to_owned();
+                    return Err(GgufError::Partial { partial, problem });
+                }
                 file.set_len(0).map_err(GgufError::io("create"))?;
                 return Ok(Self { file: Some(file), partial, path: path.to_owned() });
             }
@@ -131,6 +135,19 @@ fn is_still(file: &File, path: &Path) -> bool {
         (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
         _ => false,
     }
+}
+
+/// Whether what is written into the file would show under another name as well, as it would through a symbolic link.
+#[cfg(unix)]
+fn has_other_names(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().is_ok_and(|file| file.nlink() > 1)
+}
+
+/// Whoever can make such links elsewhere is not told apart from the owner.
+#[cfg(not(unix))]
+fn has_other_names(_: &File) -> bool {
+    false
 }
 
 /// An open file cannot be renamed or removed by others there.
