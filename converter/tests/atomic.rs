@@ -68,6 +68,31 @@ fn a_killed_run_leaves_the_old_file_and_one_partial_that_the_next_run_takes_over
 }
 
 #[test]
+fn a_replaced_file_keeps_its_permissions_and_lends_them_to_the_partial_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o7777;
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = ["dummy", "--arch", "custom", "--outtype", "i2_s", "--layers", "1", "--outfile"];
+    for wanted in [0o600, 0o440, 0o666] {
+        let path = older(folder.path());
+        fs::set_permissions(&path, fs::Permissions::from_mode(wanted)).expect("set");
+        run([&small[..], &[path.to_str().expect("UTF-8")]].concat(), 0);
+        assert_eq!(mode(&path), wanted);
+        GgufFile::read(&path).expect("replaced");
+        fs::remove_file(&path).expect("a file");
+    }
+    let path = older(folder.path());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("set");
+    let partial = folder.path().join(".model.gguf.partial");
+    let mut child = writing(&path).spawn().expect("the program runs");
+    await_partial(&partial, &mut child);
+    // Read by no one else, and yet open to the next run.
+    assert_eq!(mode(&partial), 0o640);
+    child.kill().expect("killed");
+    child.wait().expect("a status");
+}
+
+#[test]
 fn an_interrupted_run_cleans_up() {
     for (name, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
         let folder = tempfile::tempdir().expect("a folder");

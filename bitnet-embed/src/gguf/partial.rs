@@ -52,6 +52,8 @@ impl PartialFile {
                     return Err(GgufError::Partial { partial, problem });
                 }
                 file.set_len(0).map_err(GgufError::io("create"))?;
+                // Before there are data in it that the older file's owner let no one else read.
+                take_permissions(&file, path, OWNER)?;
                 return Ok(Self { file: Some(file), partial, path: path.to_owned() });
             }
         }
@@ -65,6 +67,7 @@ impl PartialFile {
     pub(super) fn persist(mut self) -> Result<(), GgufError> {
         let Some(file) = self.file.take() else { return Ok(()) };
         let place = || {
+            take_permissions(&file, &self.path, 0)?;
             file.sync_all().map_err(GgufError::io("sync"))?;
             fs::rename(&self.partial, &self.path).map_err(GgufError::io("rename"))
         };
@@ -105,6 +108,31 @@ fn partial_path(path: &Path) -> Result<PathBuf, GgufError> {
     partial.push(name);
     partial.push(".partial");
     Ok(path.with_file_name(partial))
+}
+
+/// Whoever takes over a partial file must be able to open it, whatever may be done with the file it replaces.
+const OWNER: u32 = 0o600;
+
+/// Gives the file the permissions of the one it is to replace, if there is one, and those of `more`.
+#[cfg(unix)]
+fn take_permissions(file: &File, path: &Path, more: u32) -> Result<(), GgufError> {
+    use std::os::unix::fs::PermissionsExt;
+    let fail = || GgufError::io("set the permissions of");
+    // Not the bits by which a program runs as its owner: they are no permissions, and no model is a program.
+    let bits = |permissions: fs::Permissions| permissions.mode() & 0o777;
+    let Ok(older) = fs::symlink_metadata(path) else { return Ok(()) };
+    let wanted = bits(older.permissions()) | more;
+    // Some file systems have the same permissions for all files and refuse to set any.
+    if bits(file.metadata().map_err(fail())?.permissions()) == wanted {
+        return Ok(());
+    }
+    file.set_permissions(fs::Permissions::from_mode(wanted)).map_err(fail())
+}
+
+/// There are no such bits.
+#[cfg(not(unix))]
+fn take_permissions(_: &File, _: &Path, _: u32) -> Result<(), GgufError> {
+    Ok(())
 }
 
 /// What is there that is no file. Renaming would replace a symbolic link, a device or a pipe by a file, which is hardly what
