@@ -13,6 +13,7 @@ use crate::ConvertError;
 use crate::checkpoint::{Checkpoint, CheckpointError, read_json_bytes_if_there};
 use crate::config::SourceConfig;
 use crate::encode::{self, EncodeError, Encoded, type_name};
+use crate::loader;
 use crate::metadata::{self, Entries};
 use crate::outfile;
 use crate::plan::{self, Outtype, Plan, PlannedTensor, TensorHead, Types};
@@ -139,13 +140,24 @@ impl Prepared {
     }
 }
 
-/// Converts a checkpoint.
+/// Converts a checkpoint, and loads the file that was written: a note says so if `bitnet-embed` would refuse it.
 ///
-/// Memory stays below the largest projection plus some tens of megabytes and the tokenizer.
+/// Memory stays below the largest projection plus some tens of megabytes and the tokenizer. For that a model in several
+/// files is not loaded, which would take all of it in memory at once.
 ///
 /// # Errors
 /// When the checkpoint is refused or the file cannot be written; then nothing has changed at the output's path.
 pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
+    // By now nothing of the conversion is in memory any more.
+    let mut report = convert_only(options, progress)?;
+    if report.files == 1 {
+        report.notes.extend(loader::note_of_converted(&report.outfile));
+    }
+    Ok(report)
+}
+
+/// As [`convert`], for a file that is loaded anyway.
+pub(crate) fn convert_only(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let dir = options.dir.as_path();
     let folder = folder_name(dir);
     let outfile =

@@ -36,7 +36,9 @@ fn ends(text: &str, longest: usize) -> String {
 pub struct Report {
     /// The file, or the first one of a split model.
     pub outfile: PathBuf,
-    /// Number of tensors in it.
+    /// How many files the model is in.
+    pub files: usize,
+    /// Number of tensors in them.
     pub tensors: usize,
     /// Number of those that are I2_S.
     pub ternary_tensors: usize,
@@ -69,8 +71,9 @@ impl Report {
         let ternary_tensors = tensors.filter(|target| *target == GgmlType::I2_S).count();
         // Only a figure to show: a file that vanished since it was written is no error of the conversion.
         let bytes = outfiles.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
+        let files = outfiles.len();
         let outfile = outfiles.into_iter().next().unwrap_or_default();
-        Self { outfile, tensors: count, ternary_tensors, bytes, skipped, notes }
+        Self { outfile, files, tensors: count, ternary_tensors, bytes, skipped, notes }
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 use bitnet_embed::Embedder;
 use bitnet_embed::gguf::{OwnedArray, OwnedValue};
 use burn_i2s::ggml::GgmlType;
-use common::{Converted, Parts, run};
+use common::{Converted, Copy, Parts, converter, run};
 use serde_json::Value;
 use std::path::Path;
 
@@ -135,4 +135,52 @@ fn a_file_that_no_loader_takes_is_not_written_in_silence() {
     let again = format!("{out}.again");
     let (_, stderr) = run(["convert", out, "--outtype", "i2_s", "--outfile", &again], 0);
     assert!(stderr.contains("note: bitnet-embed would refuse") && stderr.contains("tokenizer.ggml.tokens"), "{stderr}");
+}
+
+/// A BitNet with weights that every float type holds and whose sums overflow.
+fn huge() -> Copy {
+    let copy = Copy::of("qwen3-bitnet");
+    copy.edit_tensors("model.safetensors", |tensors| {
+        let (name, (_, _, data)) =
+            tensors.0.iter_mut().find(|tensor| tensor.0.ends_with("v_proj.weight")).expect("there");
+        assert!(name.contains("layers.0."), "{name}");
+        for bytes in data.as_chunks_mut::<2>().0 {
+            *bytes = half::bf16::from_f32(3e38).to_le_bytes();
+        }
+    });
+    copy
+}
+
+#[test]
+fn a_checkpoint_whose_file_no_loader_takes_is_converted_with_a_note() {
+    let copy = huge();
+    for outtype in ["f32", "bf16"] {
+        let output = converter(&copy.dir, &["--outtype", outtype, "--outfile"]).arg(copy.output()).output();
+        let output = output.expect("the program runs");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let reason = refused(&copy.output(), outtype).expect("refused");
+        assert!(stderr.contains(&format!("note: bitnet-embed would refuse the file as it is: {reason}\n")), "{stderr}");
+    }
+    let whole = Copy::of("qwen3-bitnet");
+    let output = converter(&whole.dir, &["--outtype", "f32", "--outfile"]).arg(whole.output()).output();
+    assert!(!String::from_utf8_lossy(&output.expect("the program runs").stderr).contains("note:"));
+}
+
+#[test]
+fn verify_says_that_there_were_no_vectors_to_compare_with() {
+    let copy = huge();
+    let (dir, out) = (copy.dir.to_str().expect("UTF-8"), copy.output());
+    let out = out.to_str().expect("UTF-8");
+    run([dir, "--outtype", "f32", "--outfile", out], 0);
+    let (stdout, _) = run(["verify", out, dir], 3);
+    let last = stdout.lines().last().expect("a line");
+    assert!(last.starts_with("equal, but no vectors were compared: compared "), "{stdout}");
+    assert!(last.contains(dir) && last.contains("attn_v"), "{stdout}");
+    assert!(!stdout.contains("exact.gguf"), "{stdout}");
+    run(["verify", out, dir, "--no-embeddings"], 0);
+    // What differs is said first of all by the code.
+    run(["edit", out, "--set", "qwen3.context_length=9", "-o", &format!("{out}.edited")], 0);
+    let (stdout, _) = run(["verify", &format!("{out}.edited"), dir], 1);
+    assert!(stdout.contains("not equal, but no vectors were compared: "), "{stdout}");
 }
