@@ -113,7 +113,7 @@ impl Prepared {
     /// An error of one tensor, with the file it is in.
     pub(crate) fn encode_error(&self, planned: &PlannedTensor, source: EncodeError) -> ConvertError {
         let tensor = &self.checkpoint.tensors()[planned.source];
-        ConvertError::Encode { path: self.checkpoint.file_of(tensor).to_owned(), source }
+        ConvertError::of_tensor(self.checkpoint.file_of(tensor), source)
     }
 
     /// Whether a reader gets the model and its tokenizer back from these metadata: what it would refuse is not written.

@@ -1,6 +1,6 @@
 //! Everything that can end a conversion, and the exit code that each ending has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::ConfigError;
 use bitnet_embed::gguf::GgufError;
@@ -233,26 +233,42 @@ pub enum ConvertError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A temporary file could not be written.
+    #[error(
+        "no room for the checkpoint in f32: {source}; set TMPDIR to a folder with more, or leave the vectors out with --no-embeddings"
+    )]
+    TemporaryFile {
+        /// Which file, and what the system said.
+        source: GgufError,
+    },
     /// The output could not be written.
     #[error("not written: {0}")]
     Output(#[from] GgufError),
 }
 
 impl ConvertError {
+    /// An error of a tensor in the file `path`; if that tensor was not the reason, but the output, it is not named.
+    pub(crate) fn of_tensor(path: &Path, source: EncodeError) -> Self {
+        match source {
+            EncodeError::Write(error) => Self::Output(error),
+            source => Self::Encode { path: path.to_owned(), source },
+        }
+    }
+
     /// The exit code of the program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } | Self::PartName { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
-            Self::Encode { source: EncodeError::Write(_), .. }
-            | Self::OutputIsInput { .. }
+            Self::OutputIsInput { .. }
             | Self::OutputInCheckpoint { .. }
             | Self::NoOutputFolder { .. }
             | Self::SetExists { .. }
             | Self::Print { .. }
             | Self::Threads { .. }
             | Self::Temporary { .. }
+            | Self::TemporaryFile { .. }
             | Self::Output(_) => EXIT_NOT_WRITTEN,
             _ => EXIT_REFUSED,
         }

@@ -12,7 +12,7 @@ use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally};
-use crate::encode::{self, EncodeError, type_name};
+use crate::encode::{self, type_name};
 use crate::interrupt;
 use crate::loader;
 use crate::outfile;
@@ -70,7 +70,7 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
             }
             Some((target, source)) => {
                 let encoded = encode::encode(&source, target, &mut |bytes| file.write(name, bytes))
-                    .map_err(|source| ConvertError::Encode { path: path.to_owned(), source })?;
+                    .map_err(|source| ConvertError::of_tensor(path, source))?;
                 tally.add(name, target, &encoded, options.force, || path.to_owned(), &mut notes)?;
             }
         }
@@ -91,7 +91,7 @@ fn check_finite<B: AsRef<[u8]>>(input: &GgufFile<B>, tensor: &TensorInfo, path: 
     let Some(ty @ (GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)) = tensor.ggml_type() else { return Ok(()) };
     let Some(source) = GgufTensor::new(input, tensor) else { return Ok(()) };
     let encoded = encode::encode(&source, ty, &mut |_| Ok(()));
-    encoded.map(drop).map_err(|source| ConvertError::Encode { path: path.to_owned(), source })
+    encoded.map(drop).map_err(|source| ConvertError::of_tensor(path, source))
 }
 
 /// The files of a split model, by the name of one of them; none, if it is not named as one.
@@ -165,7 +165,7 @@ fn widen<B: AsRef<[u8]>>(
     for recoded in tensors {
         let Some((target, source)) = recoded.target.zip(GgufTensor::new(input, recoded.tensor)) else { continue };
         let fits = encode::fits(&source, target);
-        if !fits.map_err(|source: EncodeError| ConvertError::Encode { path: path.to_owned(), source })? {
+        if !fits.map_err(|source| ConvertError::of_tensor(path, source))? {
             notes.push(format!("{} has values beyond {} and becomes f32", recoded.tensor.name(), type_name(target)));
             recoded.target = Some(GgmlType::F32);
         }

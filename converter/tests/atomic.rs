@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bitnet_embed::gguf::{GgufFile, GgufWriter};
-use common::{Copy, converter, run};
+use common::{Converted, Copy, checkpoint, converter, run};
 
 /// The program writing a model that takes a moment, into this folder.
 fn writing(path: &Path) -> Command {
@@ -135,6 +135,42 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     assert!(stderr.contains("cannot write: File too large"), "{stderr}");
     assert_eq!(names(folder.path()), ["model.gguf"]);
     assert_eq!(fs::read(&path).expect("still there"), b"older file");
+}
+
+/// The program, which may write files of at most 20 times 512 (or 1024) bytes.
+fn on_a_full_disk() -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 20; exec \"$@\"", "sh"]).arg(assert_cmd::cargo::cargo_bin("converter"));
+    limited
+}
+
+#[test]
+fn a_full_disk_is_not_blamed_on_the_input() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let (checkpoint, out) = (checkpoint("qwen3-std"), converted.folder.path().join("out.gguf"));
+    for input in [&checkpoint, &converted.path] {
+        let mut command = on_a_full_disk();
+        command.arg(input).args(["--outtype", "f32", "--outfile"]).arg(&out);
+        let output = command.output().expect("the program runs");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(5), "{stderr}");
+        assert!(stderr.starts_with(&format!("error: not written: {}: cannot write", out.display())), "{stderr}");
+    }
+}
+
+#[cfg(feature = "embeddings")]
+#[test]
+fn a_full_folder_of_temporary_files_is_called_that() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let temporary = tempfile::tempdir().expect("a folder");
+    let mut command = on_a_full_disk();
+    command.env("TMPDIR", temporary.path()).arg("verify").arg(&converted.path).arg(checkpoint("qwen3-std"));
+    let output = command.output().expect("the program runs");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.starts_with("error: no room for the checkpoint in f32: "), "{stderr}");
+    assert!(stderr.contains("set TMPDIR") && stderr.contains("--no-embeddings"), "{stderr}");
+    assert!(names(temporary.path()).is_empty());
 }
 
 #[test]

@@ -15,7 +15,10 @@ pub(super) fn compare(options: &VerifyOptions, min_cosine: f32, report: &mut Ver
     let mut conversion = ConvertOptions::new(&options.dir, Outtype::F32);
     conversion.outfile = Some(exact.clone());
     conversion.pooling = options.pooling;
-    convert_only(&conversion, &mut ())?;
+    convert_only(&conversion, &mut ()).map_err(|error| match error {
+        ConvertError::Output(source) => ConvertError::TemporaryFile { source },
+        other => other,
+    })?;
     let embed = |path: &std::path::Path| Embedder::open(path)?.embed(&EMBEDDED);
     let expected = match embed(&exact) {
         Ok(vectors) => vectors,
