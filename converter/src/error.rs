@@ -227,6 +227,12 @@ pub enum ConvertError {
         /// What it may be.
         expected: &'static str,
     },
+    /// The sizes asked for make a model that is refused.
+    #[error("the sizes asked for make no model: {source}")]
+    DummyConfig {
+        /// Why.
+        source: ConfigError,
+    },
     /// No folder for temporary files.
     #[error("no folder for temporary files: {source}; set TMPDIR, or leave the vectors out with --no-embeddings")]
     Temporary {
@@ -258,7 +264,11 @@ impl ConvertError {
     /// The exit code of the program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } | Self::PartName { .. } => 2,
+            Self::DummySize { .. }
+            | Self::DummyConfig { .. }
+            | Self::Edit { .. }
+            | Self::OnlyOfCheckpoint { .. }
+            | Self::PartName { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
             Self::OutputIsInput { .. }
