@@ -200,6 +200,7 @@ pub(crate) fn convert_only(options: &ConvertOptions, progress: &mut dyn Progress
         .iter()
         .map(|planned| (&*planned.name, planned.target, &*prepared.checkpoint.tensors()[planned.source].shape))
         .collect();
+    notes.extend(options.split_max_size.and_then(|max| split::oversize_note(max, &tensors)));
     let parts = split::plan(&outfile, options.split_max_size, entries, &tensors)?;
     for part in &parts {
         outfile::refuse_input(&part.path, Some(dir), prepared.files())?;
