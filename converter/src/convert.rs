@@ -188,10 +188,9 @@ pub(crate) fn convert_only(options: &ConvertOptions, progress: &mut dyn Progress
 
     notes
         .extend(prepared.checkpoint.ignored().iter().map(|path| format!("{}: not the model, ignored", path.display())));
-    if let Some(tensor) = prepared.plan.plain_projection.as_ref().filter(|_| options.outtype == Outtype::I2S) {
-        notes.push(format!(
-            "{tensor} has no input norm: its input will be quantized as it comes, which the model was not trained for"
-        ));
+    let plain = &prepared.plan.plain_projections;
+    if let Some(first) = plain.first().filter(|_| options.outtype == Outtype::I2S) {
+        notes.push(plan::plain_note(plain.len(), first));
     }
 
     let tensors: Vec<(&str, GgmlType, &[usize])> = prepared

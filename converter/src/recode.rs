@@ -16,7 +16,7 @@ use crate::encode::{self, type_name};
 use crate::interrupt;
 use crate::loader;
 use crate::outfile;
-use crate::plan::{Outtype, PlanError, check_blocks};
+use crate::plan::{Outtype, PlanError, check_blocks, plain_note};
 use crate::report::{Progress, Report};
 use crate::source::GgufTensor;
 
@@ -52,6 +52,12 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
     let mut tensors = plan(options, &input, path)?;
+    let mut plain = tensors
+        .iter()
+        .filter(|recoded| recoded.target == Some(GgmlType::I2_S) && input.tensor(&norm_of(recoded.tensor)).is_none());
+    if let Some(first) = plain.next() {
+        notes.push(plain_note(1 + plain.count(), first.tensor.name()));
+    }
     if options.auto_widen {
         widen(&input, &mut tensors, &mut notes, path)?;
     }
@@ -122,7 +128,7 @@ fn plan<'a, B: AsRef<[u8]>>(
             tensor.require_type().map_err(|error| ConvertError::Input(error.in_file(path)))?;
             check_blocks(tensor.name(), target, &tensor.shape()).map_err(fail)?;
             if target == GgmlType::I2_S && !options.force {
-                let norm = tensor.name().replace(".weight", "_norm_in.weight");
+                let norm = norm_of(tensor);
                 if input.tensor(&norm).is_none() {
                     return Err(fail(PlanError::NotBitNet { tensor: tensor.name().to_owned(), norm }));
                 }
@@ -131,6 +137,11 @@ fn plan<'a, B: AsRef<[u8]>>(
         tensors.push(Recoded { tensor, target });
     }
     Ok(tensors)
+}
+
+/// The name of a projection's input norm.
+fn norm_of(projection: &TensorInfo) -> String {
+    projection.name().replace(".weight", "_norm_in.weight")
 }
 
 /// The type a tensor is to have; `None` for one that stays as it is.
