@@ -367,7 +367,7 @@ fn check_folder(dir: &Path, expected: &'static str) -> Result<(), ConvertError> 
 }
 
 /// The folder's own name, also for `.` and `..`.
-fn folder_name(dir: &Path) -> String {
+pub(crate) fn folder_name(dir: &Path) -> String {
     let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -19,7 +19,7 @@ use bitnet_embed::gguf::{GgufError, GgufFile, MappedFile};
 use bitnet_embed::tokenizer::TokenizerError;
 
 use crate::ConvertError;
-use crate::convert::Prepared;
+use crate::convert::{Prepared, folder_name};
 use crate::edit::part_count;
 use crate::plan::Outtype;
 use crate::recode::part_files;
@@ -243,7 +243,7 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
         report.differences.push(Difference::Damaged { source });
     }
     report.differences.extend(trailing_bytes(&options.file)?);
-    let outtype = keys::compare(&file, &prepared, &mut report);
+    let outtype = keys::compare(&file, &prepared, &folder_name(&options.dir), &mut report);
     tensors::compare(&file, &prepared, outtype, progress, &mut report)?;
     tokens::compare(&file, &prepared, &options.dir, &mut report)?;
     if let Some(min_cosine) = options.min_cosine {
