@@ -1,7 +1,7 @@
 //! A GGUF file -> the same model with its tensors in other types.
 //!
 //! What a tensor is follows from its name and shape alone, so that files of any architecture and of any converter will do.
-//! The metadata are copied as they are, but for `general.file_type`.
+//! The metadata are copied as they are, but for `general.file_type` and a name that was asked for.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ struct Recoded<'a> {
 ///
 /// Projections take `outtype`, the token table `embedding_type` or else what `outtype` means for it, and norms and other
 /// vectors `norm_type`, or else stay as they are unless `outtype` is F32. Whatever already has its type is copied byte for
-/// byte. Pooling, name and tokenizer are those of the file.
+/// byte. Pooling and tokenizer are those of the file, and so is the name unless `options` has one.
 ///
 /// # Errors
 /// When the file is refused, a tensor cannot be stored as asked, or the output cannot be written.

@@ -45,6 +45,26 @@ fn norms_keep_their_type_unless_told_otherwise_and_equal_types_are_copied() {
 }
 
 #[test]
+fn the_help_says_what_becomes_of_norms_and_name_of_a_file_and_it_is_so() {
+    let (help, _) = run(["convert", "--help"], 0);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("in FILE as they are, f32 for f32"), "{help}");
+    assert!(help.contains("and so is the name without --name"), "{help}");
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", "f16"]);
+    let (path, out) = (converted.path.to_str().expect("UTF-8"), converted.folder.path().join("out.gguf"));
+    let out_text = out.to_str().expect("UTF-8");
+    for (outtype, norms) in [("bf16", GgmlType::F16), ("f16", GgmlType::F16), ("f32", GgmlType::F32)] {
+        for name in [None, Some("mine")] {
+            let named: Vec<&str> = name.map(|name| ["--name", name]).into_iter().flatten().collect();
+            run([&["convert", path, "--outtype", outtype, "--outfile", out_text], &named[..]].concat(), 0);
+            let file = read(&out);
+            assert_eq!(file.metadata().str("general.name").expect("text"), Some(name.unwrap_or("qwen3-bitnet")));
+            assert_eq!(file.tensor("output_norm.weight").expect("there").ggml_type(), Some(norms), "{outtype}");
+        }
+    }
+}
+
+#[test]
 fn block_types_are_widened_to_what_they_stand_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("q.gguf");
