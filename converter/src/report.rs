@@ -14,9 +14,13 @@ const LONGEST_LINE: usize = 2000;
 /// Names come from files: line breaks and terminal escapes in them are shown, not obeyed, and of a very long path or token
 /// only both ends.
 pub(crate) fn one_line(text: &str) -> String {
+    shortened(text).chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// The text with only both ends of what is very long in it.
+pub(crate) fn shortened(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(|word| ends(word, LONGEST_WORD)).collect();
-    let line = ends(&words.join(" "), LONGEST_LINE);
-    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    ends(&words.join(" "), LONGEST_LINE)
 }
 
 /// A text of at most `longest` characters, or its two ends.

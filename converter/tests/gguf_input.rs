@@ -268,3 +268,35 @@ fn nothing_that_is_inspected_can_drive_a_terminal() {
     let (_, stderr) = run(["inspect", folder.path().to_str().expect("UTF-8")], 3);
     assert!(stderr.contains("a folder, not a GGUF file; give"), "{stderr}");
 }
+
+#[test]
+fn very_long_values_are_cut_wherever_they_are_quoted() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let changed = converted.folder.path().join("changed.gguf");
+    let (path, out) = (changed.to_str().expect("UTF-8"), converted.folder.path().join("out.gguf"));
+    let out = out.to_str().expect("UTF-8");
+    let dir = common::checkpoint("qwen3-std");
+    let whole = Parts::read(&converted.path);
+    // In one word and in many.
+    for text in ["x".repeat(100_000), "x y ".repeat(25_000)] {
+        for key in ["tokenizer.ggml.pre", "tokenizer.ggml.model", "general.architecture"] {
+            let mut parts = whole.clone();
+            *parts.value(key) = text.as_str().into();
+            parts.write(&changed);
+            for (args, code) in [
+                (vec!["inspect", path], 0),
+                (vec!["verify", path, dir.to_str().expect("UTF-8"), "--no-embeddings"], 1),
+                (vec!["edit", path, "--set", "general.name=x", "-o", out], 0),
+                (vec!["convert", path, "--outtype", "f16", "--outfile", out], 0),
+            ] {
+                let (stdout, stderr) = run(&args, code);
+                let longest = stdout.lines().chain(stderr.lines()).map(str::len).max().expect("a line");
+                assert!(longest < 2200, "{key}, {}: a line of {longest} bytes", args[0]);
+            }
+            let (json, _) = run(["inspect", path, "--json"], 0);
+            let json: Value = serde_json::from_str(&json).expect("JSON");
+            let reason = json["loader"]["refused"].as_str().expect("refused");
+            assert!(reason.len() < 2200 && reason.contains("more ...]"), "{} bytes", reason.len());
+        }
+    }
+}
