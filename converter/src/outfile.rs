@@ -132,14 +132,14 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Hard links and second mounts have paths of their own.
 #[cfg(unix)]
-fn same_file(a: Option<&Metadata>, b: Option<&Metadata>) -> bool {
+pub(crate) fn same_file(a: Option<&Metadata>, b: Option<&Metadata>) -> bool {
     use std::os::unix::fs::MetadataExt;
     a.zip(b).is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 /// Paths have to do.
 #[cfg(not(unix))]
-fn same_file(_: Option<&Metadata>, _: Option<&Metadata>) -> bool {
+pub(crate) fn same_file(_: Option<&Metadata>, _: Option<&Metadata>) -> bool {
     false
 }
 

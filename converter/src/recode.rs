@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::keys;
-use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, TensorInfo, split_path};
+use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, ModelBytes, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally};
+use crate::data_file::{self, DataFile};
 use crate::encode::{self, type_name};
 use crate::interrupt;
 use crate::loader;
@@ -45,10 +46,14 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     outfile::resolve(&outfile)?;
     let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
     outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
-    let input = GgufFile::open_model(path).map_err(|source| match source.kind() {
+    let open = || GgufFile::open_model(path);
+    let (input, data) = DataFile::beside(path, open).map_err(|source| match source.kind() {
         GgufError::Magic { .. } => ConvertError::NoGguf { source },
         _ => ConvertError::Input(source),
     })?;
+    // The parts of a split model are joined in memory: one of them is not the model.
+    let data = data.filter(|_| matches!(input.owner(), ModelBytes::Mapped(_)));
+    let data = data.as_ref();
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
     let mut tensors = plan(options, &input, path)?;
@@ -59,7 +64,7 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         notes.push(plain_note(1 + plain.count(), first.tensor.name()));
     }
     if options.auto_widen {
-        widen(&input, &mut tensors, &mut notes, path)?;
+        widen(&input, data, &mut tensors, &mut notes, path)?;
     }
 
     let writer = declare(options, &input, &tensors, path)?;
@@ -69,10 +74,10 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     for (position, Recoded { tensor, target }) in tensors.iter().enumerate() {
         let name = tensor.name();
         progress.tensor(name, position, count);
-        match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?))) {
+        match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?.read_from(data)))) {
             None => {
-                check_finite(&input, tensor, path)?;
-                file.write(name, input.raw_data(tensor).map_err(ConvertError::Input)?)?;
+                check_finite(&input, data, tensor, path)?;
+                data_file::copy(&input, data, tensor, &mut |bytes| Ok(file.write(name, bytes)?))?;
             }
             Some((target, source)) => {
                 let encoded = encode::encode(&source, target, &mut |bytes| file.write(name, bytes))
@@ -93,9 +98,15 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
 }
 
 /// Refuses a value that is not finite in a tensor of floats that is copied as it is.
-fn check_finite<B: AsRef<[u8]>>(input: &GgufFile<B>, tensor: &TensorInfo, path: &Path) -> Result<(), ConvertError> {
+fn check_finite<B: AsRef<[u8]>>(
+    input: &GgufFile<B>,
+    data: Option<&DataFile>,
+    tensor: &TensorInfo,
+    path: &Path,
+) -> Result<(), ConvertError> {
     let Some(ty @ (GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)) = tensor.ggml_type() else { return Ok(()) };
     let Some(source) = GgufTensor::new(input, tensor) else { return Ok(()) };
+    let source = source.read_from(data);
     let encoded = encode::encode(&source, ty, &mut |_| Ok(()));
     encoded.map(drop).map_err(|source| ConvertError::of_tensor(path, source))
 }
@@ -169,13 +180,14 @@ fn role_of(tensor: &TensorInfo) -> TensorRole {
 /// Keeps tensors in F32 that do not fit their type.
 fn widen<B: AsRef<[u8]>>(
     input: &GgufFile<B>,
+    data: Option<&DataFile>,
     tensors: &mut [Recoded<'_>],
     notes: &mut Vec<String>,
     path: &Path,
 ) -> Result<(), ConvertError> {
     for recoded in tensors {
         let Some((target, source)) = recoded.target.zip(GgufTensor::new(input, recoded.tensor)) else { continue };
-        let fits = encode::fits(&source, target);
+        let fits = encode::fits(&source.read_from(data), target);
         if !fits.map_err(|source| ConvertError::of_tensor(path, source))? {
             notes.push(format!("{} has values beyond {} and becomes f32", recoded.tensor.name(), type_name(target)));
             recoded.target = Some(GgmlType::F32);
