@@ -151,7 +151,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
     // By now nothing of the conversion is in memory any more.
     let mut report = convert_only(options, progress)?;
     if report.files == 1 {
-        report.notes.extend(loader::note_of_converted(&report.outfile));
+        report.notes.extend(loader::note(&report.outfile));
     }
     Ok(report)
 }

@@ -300,3 +300,42 @@ fn very_long_values_are_cut_wherever_they_are_quoted() {
         }
     }
 }
+
+/// The largest resident size that a command was seen to have while it ran, in kilobytes, mapped pages included.
+#[cfg(target_os = "linux")]
+fn peak_of(args: &[&str]) -> usize {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("converter"));
+    let quiet = std::process::Stdio::null;
+    let mut child = command.args(args).stdout(quiet()).stderr(quiet()).spawn().expect("the program runs");
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+        let size = line.split_whitespace().next().and_then(|size| size.parse().ok()).unwrap_or(0);
+        peak = peak.max(size);
+        if let Some(status) = child.try_wait().expect("a status") {
+            assert!(status.success(), "{args:?}");
+            return peak;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_written_anew_in_less_memory_than_its_largest_tensor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, out] = ["in.gguf", "out.gguf"].map(|name| folder.path().join(name).display().to_string());
+    let sizes = ["--vocab", "60000", "--hidden-size", "512", "--bitnet", "--outfile", &path];
+    run([&["dummy", "--arch", "custom", "--outtype", "f32"], &sizes[..]].concat(), 0);
+    for args in [
+        &["edit", &path, "--set", "general.name=x", "-o", &out][..],
+        &["convert", &path, "--outtype", "f32", "--name", "x", "--outfile", &out],
+        &["convert", &path, "--outtype", "f16", "--outfile", &out],
+    ] {
+        let peak = peak_of(args);
+        // The table alone has 123 MB.
+        assert!((5_000..90_000).contains(&peak), "{peak} kB for {args:?}");
+    }
+}

@@ -94,7 +94,14 @@ fn tokens_that_are_not_utf8_are_seen_by_inspect() {
 
 #[test]
 fn a_file_that_no_loader_takes_is_not_written_in_silence() {
-    let converted = Converted::new("qwen3-bitnet", &["--outtype", "i2_s"]);
+    // Of a BitNet in floats a loader would read everything, so that is looked at in another way.
+    for outtype in ["i2_s", "bf16"] {
+        no_loader_takes_it_without(outtype);
+    }
+}
+
+fn no_loader_takes_it_without(outtype: &str) {
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", outtype]);
     let whole = Parts::read(&converted.path);
     let file = converted.path.to_str().expect("UTF-8");
     let out = converted.folder.path().join("out.gguf");
@@ -133,8 +140,17 @@ fn a_file_that_no_loader_takes_is_not_written_in_silence() {
 
     run(["edit", file, "--delete", "tokenizer.ggml.tokens", "-o", out], 0);
     let again = format!("{out}.again");
-    let (_, stderr) = run(["convert", out, "--outtype", "i2_s", "--outfile", &again], 0);
+    let (_, stderr) = run(["convert", out, "--outtype", outtype, "--outfile", &again], 0);
     assert!(stderr.contains("note: bitnet-embed would refuse") && stderr.contains("tokenizer.ggml.tokens"), "{stderr}");
+
+    // A norm that is no number is copied like anything else.
+    let changed = converted.folder.path().join("changed.gguf");
+    let mut parts = whole.clone();
+    parts.data(NORM)[..4].fill(0xff);
+    parts.write(&changed);
+    let (_, stderr) = run(["edit", changed.to_str().expect("UTF-8"), "--set", "general.name=x", "-o", out], 0);
+    let reason = refused(out.as_ref(), "a norm").expect("refused");
+    assert!(reason.contains("NaN") && stderr.contains(&format!("as it is: {reason}\n")), "{reason}: {stderr}");
 }
 
 /// A BitNet with weights that every float type holds and whose sums overflow.
