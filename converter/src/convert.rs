@@ -13,6 +13,7 @@ use crate::ConvertError;
 use crate::checkpoint::{Checkpoint, CheckpointError, read_json_bytes_if_there};
 use crate::config::SourceConfig;
 use crate::encode::{self, EncodeError, Encoded, type_name};
+use crate::loader;
 use crate::metadata::{self, Entries};
 use crate::outfile;
 use crate::plan::{self, Outtype, Plan, PlannedTensor, TensorHead, Types};
@@ -112,7 +113,7 @@ impl Prepared {
     /// An error of one tensor, with the file it is in.
     pub(crate) fn encode_error(&self, planned: &PlannedTensor, source: EncodeError) -> ConvertError {
         let tensor = &self.checkpoint.tensors()[planned.source];
-        ConvertError::Encode { path: self.checkpoint.file_of(tensor).to_owned(), source }
+        ConvertError::of_tensor(self.checkpoint.file_of(tensor), source)
     }
 
     /// Whether a reader gets the model and its tokenizer back from these metadata: what it would refuse is not written.
@@ -139,19 +140,31 @@ impl Prepared {
     }
 }
 
-/// Converts a checkpoint.
+/// Converts a checkpoint, and loads the file that was written: a note says so if `bitnet-embed` would refuse it.
 ///
-/// Memory stays below the largest projection plus some tens of megabytes and the tokenizer.
+/// Memory stays below the largest projection plus some tens of megabytes and the tokenizer. For that a model in several
+/// files is not loaded, which would take all of it in memory at once.
 ///
 /// # Errors
 /// When the checkpoint is refused or the file cannot be written; then nothing has changed at the output's path.
 pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
+    // By now nothing of the conversion is in memory any more.
+    let mut report = convert_only(options, progress)?;
+    if report.files == 1 {
+        report.notes.extend(loader::note(&report.outfile));
+    }
+    Ok(report)
+}
+
+/// As [`convert`], for a file that is loaded anyway.
+pub(crate) fn convert_only(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let dir = options.dir.as_path();
     let folder = folder_name(dir);
     let outfile =
         options.outfile.clone().unwrap_or_else(|| dir.join(format!("{folder}-{}.gguf", options.outtype.name())));
     // Before the work: of several files only the folder is known yet.
     check_folder(dir, CHECKPOINT_OR_FILE)?;
+    outfile::refuse_part_name(&outfile)?;
     if options.split_max_size.is_some() {
         outfile::check_folder(&outfile)?;
     } else {
@@ -175,10 +188,9 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
 
     notes
         .extend(prepared.checkpoint.ignored().iter().map(|path| format!("{}: not the model, ignored", path.display())));
-    if let Some(tensor) = prepared.plan.plain_projection.as_ref().filter(|_| options.outtype == Outtype::I2S) {
-        notes.push(format!(
-            "{tensor} has no input norm: its input will be quantized as it comes, which the model was not trained for"
-        ));
+    let plain = &prepared.plan.plain_projections;
+    if let Some(first) = plain.first().filter(|_| options.outtype == Outtype::I2S) {
+        notes.push(plan::plain_note(plain.len(), first));
     }
 
     let tensors: Vec<(&str, GgmlType, &[usize])> = prepared
@@ -187,6 +199,7 @@ pub fn convert(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<
         .iter()
         .map(|planned| (&*planned.name, planned.target, &*prepared.checkpoint.tensors()[planned.source].shape))
         .collect();
+    notes.extend(options.split_max_size.and_then(|max| split::oversize_note(max, &tensors)));
     let parts = split::plan(&outfile, options.split_max_size, entries, &tensors)?;
     for part in &parts {
         outfile::refuse_input(&part.path, Some(dir), prepared.files())?;
@@ -354,7 +367,7 @@ fn check_folder(dir: &Path, expected: &'static str) -> Result<(), ConvertError> 
 }
 
 /// The folder's own name, also for `.` and `..`.
-fn folder_name(dir: &Path) -> String {
+pub(crate) fn folder_name(dir: &Path) -> String {
     let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }

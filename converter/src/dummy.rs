@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use bitnet_embed::config::Pooling;
-use bitnet_embed::gguf::GgufWriter;
+use bitnet_embed::config::{ModelConfig, Pooling};
+use bitnet_embed::gguf::{GgufWriter, MAX_TENSORS};
 use bitnet_embed::names::{ExpectedTensor, TensorRole, expected_tensors};
 use burn_i2s::ggml::GgmlType;
 use half::{bf16, f16};
@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::plan::{Outtype, PlannedTensor};
 use crate::report::{Progress, Report};
 use crate::vocab::VocabKind;
-use crate::{ConvertError, metadata};
+use crate::{ConvertError, metadata, outfile};
 
 /// Bytes generated at a time by one task: whole I2_S blocks and whole values of every type.
 const TASK_BYTES: usize = 1 << 16;
@@ -109,7 +109,9 @@ pub fn write(options: &DummyOptions, progress: &mut dyn Progress) -> Result<Repo
     check(&options.shape)?;
     let file_name = || format!("dummy-{}-{}.gguf", options.arch.name(), options.outtype.name());
     let outfile = options.outfile.clone().unwrap_or_else(|| file_name().into());
+    outfile::refuse_part_name(&outfile)?;
     let config = config(options)?;
+    check_count(&config.model, options.bitnet)?;
     let kind = if options.arch == DummyArch::Gemma3 { VocabKind::Llama } else { VocabKind::Gpt2 };
     let vocab = dummy_vocab::vocab(kind, options.shape.vocab_size);
 
@@ -194,6 +196,21 @@ fn check(shape: &DummyShape) -> Result<(), ConvertError> {
     Ok(())
 }
 
+/// Refuses more tensors than a file may have, before they are listed: a million layers have many.
+fn check_count(model: &ModelConfig, bitnet: bool) -> Result<(), ConvertError> {
+    let count = |num_layers| {
+        let tensors = expected_tensors(&ModelConfig { num_layers, ..model.clone() });
+        tensors.iter().filter(|tensor| bitnet || !tensor.is_optional()).count()
+    };
+    let (others, one) = (count(0), count(1));
+    let found = model.num_layers;
+    if found.saturating_mul(one - others).saturating_add(others) > MAX_TENSORS {
+        let expected = "they would have more than 65536 tensors, the most that a file may have";
+        return Err(ConvertError::DummySize { flag: "layers", found, expected });
+    }
+    Ok(())
+}
+
 /// The config of a checkpoint of that model; reading it as one keeps a single definition of what a config means.
 fn config(options: &DummyOptions) -> Result<SourceConfig, ConvertError> {
     let shape = &options.shape;
@@ -220,8 +237,7 @@ fn config(options: &DummyOptions) -> Result<SourceConfig, ConvertError> {
             .map(|layer| if layer.is_multiple_of(6) { "full_attention" } else { "sliding_attention" })
             .collect();
     }
-    SourceConfig::from_json(&config, Pooling::Last)
-        .map_err(|source| ConvertError::Config { path: "the sizes asked for".into(), source })
+    SourceConfig::from_json(&config, Pooling::Last).map_err(|source| ConvertError::DummyConfig { source })
 }
 
 /// Random bytes of weights. Values are drawn from a table: as good as any for a model that means nothing, and fast.

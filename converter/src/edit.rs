@@ -7,6 +7,7 @@ use bitnet_embed::gguf::{GgufFile, GgufWriter, MappedFile, OwnedValue, SPLIT_COU
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
+use crate::data_file::{self, DataFile};
 use crate::interrupt;
 use crate::loader;
 use crate::outfile;
@@ -169,9 +170,10 @@ pub struct EditOptions {
 /// When the file is refused, a change cannot be made, or the output cannot be written.
 pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report, ConvertError> {
     let path: &Path = &options.file;
+    outfile::refuse_part_name(&options.outfile)?;
     outfile::resolve(&options.outfile)?;
     outfile::refuse_input(&options.outfile, None, [path])?;
-    let input = GgufFile::<MappedFile>::open(path).map_err(ConvertError::Input)?;
+    let (input, data) = DataFile::beside(path, || GgufFile::<MappedFile>::open(path)).map_err(ConvertError::Input)?;
     let mut writer = GgufWriter::new();
     for (key, value) in entries(&input, options).map_err(|source| ConvertError::Edit { source })? {
         writer.metadata(&key, value).map_err(|error| ConvertError::Edit {
@@ -185,7 +187,7 @@ pub fn edit(options: &EditOptions, progress: &mut dyn Progress) -> Result<Report
     let count = input.tensors().len();
     for (position, tensor) in input.tensors().iter().enumerate() {
         progress.tensor(tensor.name(), position, count);
-        file.write(tensor.name(), input.raw_data(tensor).map_err(ConvertError::Input)?)?;
+        data_file::copy(&input, data.as_ref(), tensor, &mut |bytes| Ok(file.write(tensor.name(), bytes)?))?;
     }
     file.finish()?;
     progress.finish();

@@ -1,6 +1,6 @@
 //! Everything that can end a conversion, and the exit code that each ending has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::ConfigError;
 use bitnet_embed::gguf::GgufError;
@@ -169,6 +169,17 @@ pub enum ConvertError {
         /// The file.
         path: PathBuf,
     },
+    /// The output has the name of one file of several.
+    #[error(
+        "--outfile {}: {} is the name of one part of a split model, which the file would not be; give a name that does not end in -NNNNN-of-NNNNN.gguf: the parts of --split-max-size are named by the converter",
+        path.display(), name.display()
+    )]
+    PartName {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Its last name, or that of the file it links to.
+        name: PathBuf,
+    },
     /// A set of files would have to be replaced.
     #[error(
         "not written: {}: there is such a set of {count} files already, and a set is not replaced, for that takes several steps; remove it, or choose another output path",
@@ -216,11 +227,25 @@ pub enum ConvertError {
         /// What it may be.
         expected: &'static str,
     },
+    /// The sizes asked for make a model that is refused.
+    #[error("the sizes asked for make no model: {source}")]
+    DummyConfig {
+        /// Why.
+        source: ConfigError,
+    },
     /// No folder for temporary files.
     #[error("no folder for temporary files: {source}; set TMPDIR, or leave the vectors out with --no-embeddings")]
     Temporary {
         /// What the system said.
         source: std::io::Error,
+    },
+    /// A temporary file could not be written.
+    #[error(
+        "no room for the checkpoint in f32: {source}; set TMPDIR to a folder with more, or leave the vectors out with --no-embeddings"
+    )]
+    TemporaryFile {
+        /// Which file, and what the system said.
+        source: GgufError,
     },
     /// The output could not be written.
     #[error("not written: {0}")]
@@ -228,20 +253,32 @@ pub enum ConvertError {
 }
 
 impl ConvertError {
+    /// An error of a tensor in the file `path`; if that tensor was not the reason, but the output, it is not named.
+    pub(crate) fn of_tensor(path: &Path, source: EncodeError) -> Self {
+        match source {
+            EncodeError::Write(error) => Self::Output(error),
+            source => Self::Encode { path: path.to_owned(), source },
+        }
+    }
+
     /// The exit code of the program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::DummySize { .. } | Self::Edit { .. } | Self::OnlyOfCheckpoint { .. } => 2,
+            Self::DummySize { .. }
+            | Self::DummyConfig { .. }
+            | Self::Edit { .. }
+            | Self::OnlyOfCheckpoint { .. }
+            | Self::PartName { .. } => 2,
             Self::Config { source: ConfigError::Unsupported { .. }, .. } | Self::Module { .. } => EXIT_UNSUPPORTED,
             Self::Vocab { source, .. } if source.is_unsupported() => EXIT_UNSUPPORTED,
-            Self::Encode { source: EncodeError::Write(_), .. }
-            | Self::OutputIsInput { .. }
+            Self::OutputIsInput { .. }
             | Self::OutputInCheckpoint { .. }
             | Self::NoOutputFolder { .. }
             | Self::SetExists { .. }
             | Self::Print { .. }
             | Self::Threads { .. }
             | Self::Temporary { .. }
+            | Self::TemporaryFile { .. }
             | Self::Output(_) => EXIT_NOT_WRITTEN,
             _ => EXIT_REFUSED,
         }

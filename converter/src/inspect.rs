@@ -12,6 +12,7 @@ use bitnet_embed::tokenizer::{TokenType, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::edit::part_count;
+use crate::report::shortened;
 
 /// Elements of an array that the JSON shows.
 const SHOWN_ELEMENTS: usize = 8;
@@ -143,7 +144,7 @@ impl TokenizerSummary {
         let tokens: Option<Array<'_>> = array(tk::TOKENS);
         let token = |id: u32| -> Option<String> {
             let token = tokens?.strings().ok()?.nth(id as usize)?;
-            token.ok().map(str::to_owned)
+            token.ok().map(shortened)
         };
         let roles = [
             ("bos", tk::BOS_ID),
@@ -155,8 +156,8 @@ impl TokenizerSummary {
         let adds = [("bos", tk::ADD_BOS), ("eos", tk::ADD_EOS)];
         let present = tk_present(file);
         Self {
-            kind: text(tk::MODEL).map(str::to_owned),
-            pre: text(tk::PRE).map(str::to_owned),
+            kind: text(tk::MODEL).map(shortened),
+            pre: text(tk::PRE).map(shortened),
             whole_json: text(tk::HUGGINGFACE_JSON).map(str::len),
             tokens: tokens.map(|tokens| tokens.len()),
             merges: array(tk::MERGES).map(|merges| merges.len()),
@@ -167,7 +168,11 @@ impl TokenizerSummary {
                 .filter(|(_, key)| metadata.value(key) == Some(Value::Bool(true)))
                 .map(|(role, _)| role)
                 .collect(),
-            refused: if present { Tokenizer::from_gguf(metadata).err().map(|error| error.to_string()) } else { None },
+            refused: if present {
+                Tokenizer::from_gguf(metadata).err().map(|error| shortened(&error.to_string()))
+            } else {
+                None
+            },
         }
     }
 
@@ -238,7 +243,10 @@ impl LoaderSummary {
         let parts = part_count(file).filter(|count| *count > 1);
         match loaded {
             Ok(config) => Self { config: Some(config), parts, refused: None },
-            Err(reason) => Self { config: ModelConfig::from_gguf(file.metadata()).ok(), parts, refused: Some(reason) },
+            Err(reason) => {
+                let config = ModelConfig::from_gguf(file.metadata()).ok();
+                Self { config, parts, refused: Some(shortened(&reason)) }
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod checkpoint_error;
 pub mod cli;
 pub mod config;
 mod convert;
+mod data_file;
 pub mod dummy;
 mod dummy_vocab;
 pub mod edit;

@@ -41,6 +41,31 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ConvertError> {
     }
 }
 
+/// Refuses a path that has the name of one part of a split model, or is a link to such a file.
+///
+/// Readers find the parts of a model by their names alone: a whole model under such a name would replace a part of a set,
+/// or be taken for one.
+///
+/// # Errors
+/// When it does.
+pub(crate) fn refuse_part_name(path: &Path) -> Result<(), ConvertError> {
+    for named in [Some(path.to_owned()), path.canonicalize().ok()].into_iter().flatten() {
+        if let Some(name) = named.file_name().filter(|name| is_part_name(&name.to_string_lossy())) {
+            return Err(ConvertError::PartName { path: path.to_owned(), name: name.into() });
+        }
+    }
+    Ok(())
+}
+
+/// `stem-00001-of-00003.gguf`, also where letters of either case name the same file.
+fn is_part_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.strip_suffix(".gguf").and_then(|name| name.rsplit_once("-of-")).is_some_and(|(rest, count)| {
+        is_number(count) && rest.rsplit_once('-').is_some_and(|(_, number)| is_number(number))
+    })
+}
+
 /// Whether the folder of `path` is there.
 ///
 /// # Errors
@@ -107,13 +132,30 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Hard links and second mounts have paths of their own.
 #[cfg(unix)]
-fn same_file(a: Option<&Metadata>, b: Option<&Metadata>) -> bool {
+pub(crate) fn same_file(a: Option<&Metadata>, b: Option<&Metadata>) -> bool {
     use std::os::unix::fs::MetadataExt;
     a.zip(b).is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 /// Paths have to do.
 #[cfg(not(unix))]
-fn same_file(_: Option<&Metadata>, _: Option<&Metadata>) -> bool {
+pub(crate) fn same_file(_: Option<&Metadata>, _: Option<&Metadata>) -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_part_name;
+
+    #[test]
+    fn names_of_parts_are_told_from_others() {
+        for name in
+            ["m-00001-of-00002.gguf", "-00001-of-00002.gguf", "a-b-100000-of-100000.gguf", "M-00001-OF-00002.GGUF"]
+        {
+            assert!(is_part_name(name), "{name}");
+        }
+        for name in ["m.gguf", "m-1-of-2.gguf", "m-00001-of-00002", "m-0000x-of-00002.gguf", "00001-of-00002.gguf"] {
+            assert!(!is_part_name(name), "{name}");
+        }
+    }
 }

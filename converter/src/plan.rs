@@ -229,8 +229,8 @@ pub struct Plan {
     pub tensors: Vec<PlannedTensor>,
     /// Tensors left out because an embedding model has no use for them.
     pub skipped: Vec<String>,
-    /// A projection without an input norm, if there is one.
-    pub plain_projection: Option<String>,
+    /// Projections without an input norm, by name.
+    pub plain_projections: Vec<String>,
 }
 
 /// Plans the conversion; the file's tensors keep the order of `tensors`.
@@ -273,13 +273,12 @@ pub fn plan(config: &ModelConfig, tensors: &[TensorHead<'_>], types: Types, forc
         let (name, expected) = (name.clone(), slot.shape.clone());
         return Err(PlanError::Missing { name, expected, missing: 1 + missing.count() });
     }
-    let mut absent_norms = slots.iter().filter(|(name, slot)| slot.is_optional() && !filled.contains_key(*name));
-    if let Some((norm, _)) = absent_norms.next() {
+    for (norm, _) in slots.iter().filter(|(name, slot)| slot.is_optional() && !filled.contains_key(*name)) {
         let tensor = norm.replace("_norm_in", "");
         if types.outtype == Outtype::I2S && !force {
             return Err(PlanError::NotBitNet { tensor, norm: norm.clone() });
         }
-        plan.plain_projection = Some(tensor);
+        plan.plain_projections.push(tensor);
     }
     Ok(plan)
 }
@@ -304,6 +303,14 @@ fn check(tensor: &TensorHead<'_>, slot: &ExpectedTensor, types: Types) -> Result
         return Err(PlanError::Dtype { tensor: name(), found: tensor.dtype.name().to_owned() });
     }
     check_blocks(tensor.name, types.of(slot.role), &slot.shape)
+}
+
+/// What is said of projections that are made ternary by force, one of them by name.
+pub(crate) fn plain_note(count: usize, first: &str) -> String {
+    format!(
+        "{count} projection(s) have no input norm, {first} for instance: their inputs will be quantized as they come, which \
+         the model was not trained for"
+    )
 }
 
 /// Whether a matrix splits into the blocks of its type.

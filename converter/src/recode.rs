@@ -1,22 +1,23 @@
 //! A GGUF file -> the same model with its tensors in other types.
 //!
 //! What a tensor is follows from its name and shape alone, so that files of any architecture and of any converter will do.
-//! The metadata are copied as they are, but for `general.file_type`.
+//! The metadata are copied as they are, but for `general.file_type` and a name that was asked for.
 
 use std::path::{Path, PathBuf};
 
 use bitnet_embed::config::keys;
-use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, TensorInfo, split_path};
+use bitnet_embed::gguf::{GgufError, GgufFile, GgufWriter, ModelBytes, TensorInfo, split_path};
 use bitnet_embed::names::{TOKEN_TABLE, TensorRole};
 use burn_i2s::ggml::GgmlType;
 
 use crate::ConvertError;
 use crate::convert::{ConvertOptions, Tally};
-use crate::encode::{self, EncodeError, type_name};
+use crate::data_file::{self, DataFile};
+use crate::encode::{self, type_name};
 use crate::interrupt;
 use crate::loader;
 use crate::outfile;
-use crate::plan::{Outtype, PlanError, check_blocks};
+use crate::plan::{Outtype, PlanError, check_blocks, plain_note};
 use crate::report::{Progress, Report};
 use crate::source::GgufTensor;
 
@@ -31,7 +32,7 @@ struct Recoded<'a> {
 ///
 /// Projections take `outtype`, the token table `embedding_type` or else what `outtype` means for it, and norms and other
 /// vectors `norm_type`, or else stay as they are unless `outtype` is F32. Whatever already has its type is copied byte for
-/// byte. Pooling, name and tokenizer are those of the file.
+/// byte. Pooling and tokenizer are those of the file, and so is the name unless `options` has one.
 ///
 /// # Errors
 /// When the file is refused, a tensor cannot be stored as asked, or the output cannot be written.
@@ -41,18 +42,29 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         path.with_file_name(format!("{stem}-{}.gguf", options.outtype.name()))
     });
+    outfile::refuse_part_name(&outfile)?;
     outfile::resolve(&outfile)?;
     let inputs = [path.to_owned()].into_iter().chain(part_files(path)).collect::<Vec<_>>();
     outfile::refuse_input(&outfile, None, inputs.iter().map(PathBuf::as_path))?;
-    let input = GgufFile::open_model(path).map_err(|source| match source.kind() {
+    let open = || GgufFile::open_model(path);
+    let (input, data) = DataFile::beside(path, open).map_err(|source| match source.kind() {
         GgufError::Magic { .. } => ConvertError::NoGguf { source },
         _ => ConvertError::Input(source),
     })?;
+    // The parts of a split model are joined in memory: one of them is not the model.
+    let data = data.filter(|_| matches!(input.owner(), ModelBytes::Mapped(_)));
+    let data = data.as_ref();
     input.check_data().map_err(|error| ConvertError::Input(error.in_file(path)))?;
     let mut notes = Vec::new();
     let mut tensors = plan(options, &input, path)?;
+    let mut plain = tensors
+        .iter()
+        .filter(|recoded| recoded.target == Some(GgmlType::I2_S) && input.tensor(&norm_of(recoded.tensor)).is_none());
+    if let Some(first) = plain.next() {
+        notes.push(plain_note(1 + plain.count(), first.tensor.name()));
+    }
     if options.auto_widen {
-        widen(&input, &mut tensors, &mut notes, path)?;
+        widen(&input, data, &mut tensors, &mut notes, path)?;
     }
 
     let writer = declare(options, &input, &tensors, path)?;
@@ -62,14 +74,14 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
     for (position, Recoded { tensor, target }) in tensors.iter().enumerate() {
         let name = tensor.name();
         progress.tensor(name, position, count);
-        match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?))) {
+        match target.and_then(|target| Some((target, GgufTensor::new(&input, tensor)?.read_from(data)))) {
             None => {
-                check_finite(&input, tensor, path)?;
-                file.write(name, input.raw_data(tensor).map_err(ConvertError::Input)?)?;
+                check_finite(&input, data, tensor, path)?;
+                data_file::copy(&input, data, tensor, &mut |bytes| Ok(file.write(name, bytes)?))?;
             }
             Some((target, source)) => {
                 let encoded = encode::encode(&source, target, &mut |bytes| file.write(name, bytes))
-                    .map_err(|source| ConvertError::Encode { path: path.to_owned(), source })?;
+                    .map_err(|source| ConvertError::of_tensor(path, source))?;
                 tally.add(name, target, &encoded, options.force, || path.to_owned(), &mut notes)?;
             }
         }
@@ -86,11 +98,17 @@ pub fn recode(options: &ConvertOptions, progress: &mut dyn Progress) -> Result<R
 }
 
 /// Refuses a value that is not finite in a tensor of floats that is copied as it is.
-fn check_finite<B: AsRef<[u8]>>(input: &GgufFile<B>, tensor: &TensorInfo, path: &Path) -> Result<(), ConvertError> {
+fn check_finite<B: AsRef<[u8]>>(
+    input: &GgufFile<B>,
+    data: Option<&DataFile>,
+    tensor: &TensorInfo,
+    path: &Path,
+) -> Result<(), ConvertError> {
     let Some(ty @ (GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)) = tensor.ggml_type() else { return Ok(()) };
     let Some(source) = GgufTensor::new(input, tensor) else { return Ok(()) };
+    let source = source.read_from(data);
     let encoded = encode::encode(&source, ty, &mut |_| Ok(()));
-    encoded.map(drop).map_err(|source| ConvertError::Encode { path: path.to_owned(), source })
+    encoded.map(drop).map_err(|source| ConvertError::of_tensor(path, source))
 }
 
 /// The files of a split model, by the name of one of them; none, if it is not named as one.
@@ -121,7 +139,7 @@ fn plan<'a, B: AsRef<[u8]>>(
             tensor.require_type().map_err(|error| ConvertError::Input(error.in_file(path)))?;
             check_blocks(tensor.name(), target, &tensor.shape()).map_err(fail)?;
             if target == GgmlType::I2_S && !options.force {
-                let norm = tensor.name().replace(".weight", "_norm_in.weight");
+                let norm = norm_of(tensor);
                 if input.tensor(&norm).is_none() {
                     return Err(fail(PlanError::NotBitNet { tensor: tensor.name().to_owned(), norm }));
                 }
@@ -130,6 +148,11 @@ fn plan<'a, B: AsRef<[u8]>>(
         tensors.push(Recoded { tensor, target });
     }
     Ok(tensors)
+}
+
+/// The name of a projection's input norm.
+fn norm_of(projection: &TensorInfo) -> String {
+    projection.name().replace(".weight", "_norm_in.weight")
 }
 
 /// The type a tensor is to have; `None` for one that stays as it is.
@@ -157,14 +180,15 @@ fn role_of(tensor: &TensorInfo) -> TensorRole {
 /// Keeps tensors in F32 that do not fit their type.
 fn widen<B: AsRef<[u8]>>(
     input: &GgufFile<B>,
+    data: Option<&DataFile>,
     tensors: &mut [Recoded<'_>],
     notes: &mut Vec<String>,
     path: &Path,
 ) -> Result<(), ConvertError> {
     for recoded in tensors {
         let Some((target, source)) = recoded.target.zip(GgufTensor::new(input, recoded.tensor)) else { continue };
-        let fits = encode::fits(&source, target);
-        if !fits.map_err(|source: EncodeError| ConvertError::Encode { path: path.to_owned(), source })? {
+        let fits = encode::fits(&source.read_from(data), target);
+        if !fits.map_err(|source| ConvertError::of_tensor(path, source))? {
             notes.push(format!("{} has values beyond {} and becomes f32", recoded.tensor.name(), type_name(target)));
             recoded.target = Some(GgmlType::F32);
         }

@@ -14,9 +14,13 @@ const LONGEST_LINE: usize = 2000;
 /// Names come from files: line breaks and terminal escapes in them are shown, not obeyed, and of a very long path or token
 /// only both ends.
 pub(crate) fn one_line(text: &str) -> String {
+    shortened(text).chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// The text with only both ends of what is very long in it.
+pub(crate) fn shortened(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(|word| ends(word, LONGEST_WORD)).collect();
-    let line = ends(&words.join(" "), LONGEST_LINE);
-    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    ends(&words.join(" "), LONGEST_LINE)
 }
 
 /// A text of at most `longest` characters, or its two ends.
@@ -36,7 +40,9 @@ fn ends(text: &str, longest: usize) -> String {
 pub struct Report {
     /// The file, or the first one of a split model.
     pub outfile: PathBuf,
-    /// Number of tensors in it.
+    /// How many files the model is in.
+    pub files: usize,
+    /// Number of tensors in them.
     pub tensors: usize,
     /// Number of those that are I2_S.
     pub ternary_tensors: usize,
@@ -69,8 +75,9 @@ impl Report {
         let ternary_tensors = tensors.filter(|target| *target == GgmlType::I2_S).count();
         // Only a figure to show: a file that vanished since it was written is no error of the conversion.
         let bytes = outfiles.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
+        let files = outfiles.len();
         let outfile = outfiles.into_iter().next().unwrap_or_default();
-        Self { outfile, tensors: count, ternary_tensors, bytes, skipped, notes }
+        Self { outfile, files, tensors: count, ternary_tensors, bytes, skipped, notes }
     }
 }
 

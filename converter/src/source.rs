@@ -1,11 +1,14 @@
 //! Where the values of a tensor come from: a checkpoint, or another GGUF file.
 
+use std::borrow::Cow;
+
 use bitnet_embed::gguf::{GgufFile, TensorInfo};
 use burn_i2s::ggml::GgmlType;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, Dtype, TensorEntry};
+use crate::data_file::{DataFile, start_of};
 use crate::encode::{EncodeError, TASK, first};
 
 /// A tensor whose values can be read as f32, any part of it.
@@ -84,13 +87,19 @@ pub struct GgufTensor<'a, B> {
     file: &'a GgufFile<B>,
     tensor: &'a TensorInfo,
     ty: GgmlType,
+    data: Option<&'a DataFile>,
 }
 
 impl<'a, B: AsRef<[u8]>> GgufTensor<'a, B> {
     /// The tensor; `None` for I2_S, whose scale is not part of a row, and for types that are not decoded.
     pub fn new(file: &'a GgufFile<B>, tensor: &'a TensorInfo) -> Option<Self> {
         let ty = tensor.ggml_type().filter(|ty| ty.block().is_some())?;
-        Some(Self { file, tensor, ty })
+        Some(Self { file, tensor, ty, data: None })
+    }
+
+    /// The same, its values read from `data`, if that is there.
+    pub(crate) fn read_from(self, data: Option<&'a DataFile>) -> Self {
+        Self { data, ..self }
     }
 }
 
@@ -104,11 +113,19 @@ impl<B: AsRef<[u8]>> Source for GgufTensor<'_, B> {
     }
 
     fn read(&self, start: usize, values: &mut [f32]) -> Result<(), EncodeError> {
-        let data = self.file.data(self.tensor)?;
         let bytes_of = |elements| self.ty.row_bytes(elements);
         // The type has blocks, of at most 256 values, and whole ones are asked for.
         let (Some(from), Some(len)) = (bytes_of(start), bytes_of(values.len())) else { return Ok(()) };
-        let Some(bytes) = data.get(from..from + len) else { return Ok(()) };
+        let bytes = match self.data {
+            Some(data) => {
+                let start = start_of(self.file, self.tensor) + from;
+                Cow::Owned(data.read(start..start + len)?)
+            }
+            None => match self.file.data(self.tensor)?.get(from..from + len) {
+                Some(bytes) => Cow::Borrowed(bytes),
+                None => return Ok(()),
+            },
+        };
         let task_bytes = bytes_of(TASK).unwrap_or(len).max(1);
         let ty = self.ty;
         bytes.par_chunks(task_bytes).zip(values.par_chunks_mut(TASK)).for_each(|(bytes, values)| {

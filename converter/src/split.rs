@@ -73,6 +73,20 @@ pub(crate) fn plan(
     Ok(parts)
 }
 
+/// What is said of tensors that make a file larger than was asked for.
+pub(crate) fn oversize_note(max_size: u64, tensors: &[(&str, GgmlType, &[usize])]) -> Option<String> {
+    let sizes = tensors.iter().filter_map(|(name, ty, shape)| {
+        let bytes = ty.tensor_bytes(shape.iter().product())? as u64;
+        (bytes > max_size).then_some((*name, bytes))
+    });
+    let (count, (name, bytes)) = (sizes.clone().count(), sizes.max_by_key(|(_, bytes)| *bytes)?);
+    Some(format!(
+        "{count} tensor(s) are larger than --split-max-size, {name} with {:.1} MB most of all: a tensor is not divided, so \
+         each of them has a larger file of its own",
+        bytes as f64 / 1e6
+    ))
+}
+
 /// The files being written.
 pub(crate) struct PartsWriter {
     parts: Vec<(FileWriter, Option<Registered>, PathBuf)>,
@@ -133,6 +147,14 @@ mod tests {
 
     fn three_parts(folder: &Path) -> Vec<Part> {
         plan(&folder.join("m.gguf"), Some(16), Entries::default(), &TENSORS).expect("three files")
+    }
+
+    #[test]
+    fn tensors_larger_than_a_file_should_be_are_named() {
+        assert_eq!(oversize_note(16, &TENSORS), None);
+        let larger: [(&str, GgmlType, &[usize]); 3] = [TENSORS[0], ("large", GgmlType::F16, &[1000, 1000]), TENSORS[1]];
+        let note = oversize_note(16, &larger).expect("one is larger");
+        assert!(note.contains("1 tensor(s)") && note.contains("large with 2.0 MB"), "{note}");
     }
 
     #[test]

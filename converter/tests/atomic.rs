@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bitnet_embed::gguf::{GgufFile, GgufWriter};
-use common::{Copy, converter, run};
+use common::{Converted, Copy, checkpoint, converter, run};
 
 /// The program writing a model that takes a moment, into this folder.
 fn writing(path: &Path) -> Command {
@@ -68,6 +68,31 @@ fn a_killed_run_leaves_the_old_file_and_one_partial_that_the_next_run_takes_over
 }
 
 #[test]
+fn a_replaced_file_keeps_its_permissions_and_lends_them_to_the_partial_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o7777;
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = ["dummy", "--arch", "custom", "--outtype", "i2_s", "--layers", "1", "--outfile"];
+    for wanted in [0o600, 0o440, 0o666] {
+        let path = older(folder.path());
+        fs::set_permissions(&path, fs::Permissions::from_mode(wanted)).expect("set");
+        run([&small[..], &[path.to_str().expect("UTF-8")]].concat(), 0);
+        assert_eq!(mode(&path), wanted);
+        GgufFile::read(&path).expect("replaced");
+        fs::remove_file(&path).expect("a file");
+    }
+    let path = older(folder.path());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("set");
+    let partial = folder.path().join(".model.gguf.partial");
+    let mut child = writing(&path).spawn().expect("the program runs");
+    await_partial(&partial, &mut child);
+    // Read by no one else, and yet open to the next run.
+    assert_eq!(mode(&partial), 0o640);
+    child.kill().expect("killed");
+    child.wait().expect("a status");
+}
+
+#[test]
 fn an_interrupted_run_cleans_up() {
     for (name, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -110,6 +135,42 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     assert!(stderr.contains("cannot write: File too large"), "{stderr}");
     assert_eq!(names(folder.path()), ["model.gguf"]);
     assert_eq!(fs::read(&path).expect("still there"), b"older file");
+}
+
+/// The program, which may write files of at most 20 times 512 (or 1024) bytes.
+fn on_a_full_disk() -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 20; exec \"$@\"", "sh"]).arg(assert_cmd::cargo::cargo_bin("converter"));
+    limited
+}
+
+#[test]
+fn a_full_disk_is_not_blamed_on_the_input() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let (checkpoint, out) = (checkpoint("qwen3-std"), converted.folder.path().join("out.gguf"));
+    for input in [&checkpoint, &converted.path] {
+        let mut command = on_a_full_disk();
+        command.arg(input).args(["--outtype", "f32", "--outfile"]).arg(&out);
+        let output = command.output().expect("the program runs");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(5), "{stderr}");
+        assert!(stderr.starts_with(&format!("error: not written: {}: cannot write", out.display())), "{stderr}");
+    }
+}
+
+#[cfg(feature = "embeddings")]
+#[test]
+fn a_full_folder_of_temporary_files_is_called_that() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let temporary = tempfile::tempdir().expect("a folder");
+    let mut command = on_a_full_disk();
+    command.env("TMPDIR", temporary.path()).arg("verify").arg(&converted.path).arg(checkpoint("qwen3-std"));
+    let output = command.output().expect("the program runs");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.starts_with("error: no room for the checkpoint in f32: "), "{stderr}");
+    assert!(stderr.contains("set TMPDIR") && stderr.contains("--no-embeddings"), "{stderr}");
+    assert!(names(temporary.path()).is_empty());
 }
 
 #[test]

@@ -136,17 +136,29 @@ fn a_partial_file_that_is_an_input_by_another_name_is_not_overwritten() {
 }
 
 #[test]
-fn no_part_of_a_split_model_is_replaced_by_its_conversion() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name);
-    let mut command = converter(&checkpoint("qwen3-std"), &["--outtype", "f32", "--split-max-size", "1M"]);
-    // The smallest size there is; a copy of the one file stands for the others.
-    command.arg("--outfile").arg(path("one.gguf")).assert().success();
-    fs::rename(path("one.gguf"), path("m-00001-of-00002.gguf")).expect("moved");
-    fs::write(path("m-00002-of-00002.gguf"), "the other part").expect("a file");
-    let (input, outfile) = (path("m-00001-of-00002.gguf"), path("m-00002-of-00002.gguf"));
-    assert_not_written(&input, &outfile, &["m-00002-of-00002.gguf", "being read"]);
-    assert_eq!(fs::read(outfile).expect("still there"), b"the other part");
+fn no_part_of_a_split_model_is_replaced_by_a_whole_one() {
+    let converted = Converted::new("qwen3-std", F16);
+    let path = |name: &str| converted.folder.path().join(name);
+    let (first, second, link) = (path("z-00001-of-00002.gguf"), path("z-00002-of-00002.gguf"), path("link.gguf"));
+    fs::write(&first, "a part").expect("a file");
+    symlink(&first, &link).expect("a link");
+    let (file, dir) = (converted.path.to_str().expect("UTF-8"), checkpoint("qwen3-std"));
+    let dir = dir.to_str().expect("UTF-8");
+    for args in [
+        vec!["convert", dir, "--outtype", "f16", "--outfile"],
+        vec!["convert", dir, "--outtype", "f16", "--split-max-size", "1M", "--outfile"],
+        vec!["convert", file, "--outtype", "f32", "--outfile"],
+        vec!["edit", file, "--set", "general.name=x", "-o"],
+        vec!["dummy", "--arch", "custom", "--outtype", "f16", "--outfile"],
+    ] {
+        for outfile in [&first, &second, &link] {
+            let (stdout, stderr) = run([&args[..], &[outfile.to_str().expect("UTF-8")]].concat(), 2);
+            assert!(stdout.is_empty() && stderr.contains("is the name of one part of a split model"), "{stderr}");
+            assert!(stderr.contains("z-0000") && stderr.contains("--split-max-size"), "{stderr}");
+        }
+    }
+    assert_eq!(fs::read(&first).expect("still there"), b"a part");
+    assert!(!second.exists());
 }
 
 #[test]

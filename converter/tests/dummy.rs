@@ -77,3 +77,18 @@ fn sizes_that_make_no_model_are_refused_by_flag() {
         assert!(stderr.contains(flag), "{stderr}");
     }
 }
+
+#[test]
+fn sizes_that_make_too_large_a_model_are_refused_as_such() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.gguf");
+    for sizes in [&["--layers", "4096", "--bitnet"][..], &["--layers", "1048576"], &["--layers", "7000"]] {
+        let mut command = Command::cargo_bin("converter").expect("the program is built");
+        command.args(["dummy", "--arch", "custom", "--outtype", "f16", "--outfile"]).arg(&out).args(sizes);
+        let output = command.timeout(std::time::Duration::from_secs(60)).output().expect("the program runs");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(2), "{sizes:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains("layers"), "{stderr}");
+        assert!(!out.exists());
+    }
+}

@@ -45,6 +45,26 @@ fn norms_keep_their_type_unless_told_otherwise_and_equal_types_are_copied() {
 }
 
 #[test]
+fn the_help_says_what_becomes_of_norms_and_name_of_a_file_and_it_is_so() {
+    let (help, _) = run(["convert", "--help"], 0);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("in FILE as they are, f32 for f32"), "{help}");
+    assert!(help.contains("and so is the name without --name"), "{help}");
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", "f16"]);
+    let (path, out) = (converted.path.to_str().expect("UTF-8"), converted.folder.path().join("out.gguf"));
+    let out_text = out.to_str().expect("UTF-8");
+    for (outtype, norms) in [("bf16", GgmlType::F16), ("f16", GgmlType::F16), ("f32", GgmlType::F32)] {
+        for name in [None, Some("mine")] {
+            let named: Vec<&str> = name.map(|name| ["--name", name]).into_iter().flatten().collect();
+            run([&["convert", path, "--outtype", outtype, "--outfile", out_text], &named[..]].concat(), 0);
+            let file = read(&out);
+            assert_eq!(file.metadata().str("general.name").expect("text"), Some(name.unwrap_or("qwen3-bitnet")));
+            assert_eq!(file.tensor("output_norm.weight").expect("there").ggml_type(), Some(norms), "{outtype}");
+        }
+    }
+}
+
+#[test]
 fn block_types_are_widened_to_what_they_stand_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("q.gguf");
@@ -247,4 +267,75 @@ fn nothing_that_is_inspected_can_drive_a_terminal() {
     assert_eq!(json["tensors"][0]["name"], evil, "and yet nothing is lost");
     let (_, stderr) = run(["inspect", folder.path().to_str().expect("UTF-8")], 3);
     assert!(stderr.contains("a folder, not a GGUF file; give"), "{stderr}");
+}
+
+#[test]
+fn very_long_values_are_cut_wherever_they_are_quoted() {
+    let converted = Converted::new("qwen3-std", &["--outtype", "f16"]);
+    let changed = converted.folder.path().join("changed.gguf");
+    let (path, out) = (changed.to_str().expect("UTF-8"), converted.folder.path().join("out.gguf"));
+    let out = out.to_str().expect("UTF-8");
+    let dir = common::checkpoint("qwen3-std");
+    let whole = Parts::read(&converted.path);
+    // In one word and in many.
+    for text in ["x".repeat(100_000), "x y ".repeat(25_000)] {
+        for key in ["tokenizer.ggml.pre", "tokenizer.ggml.model", "general.architecture"] {
+            let mut parts = whole.clone();
+            *parts.value(key) = text.as_str().into();
+            parts.write(&changed);
+            for (args, code) in [
+                (vec!["inspect", path], 0),
+                (vec!["verify", path, dir.to_str().expect("UTF-8"), "--no-embeddings"], 1),
+                (vec!["edit", path, "--set", "general.name=x", "-o", out], 0),
+                (vec!["convert", path, "--outtype", "f16", "--outfile", out], 0),
+            ] {
+                let (stdout, stderr) = run(&args, code);
+                let longest = stdout.lines().chain(stderr.lines()).map(str::len).max().expect("a line");
+                assert!(longest < 2200, "{key}, {}: a line of {longest} bytes", args[0]);
+            }
+            let (json, _) = run(["inspect", path, "--json"], 0);
+            let json: Value = serde_json::from_str(&json).expect("JSON");
+            let reason = json["loader"]["refused"].as_str().expect("refused");
+            assert!(reason.len() < 2200 && reason.contains("more ...]"), "{} bytes", reason.len());
+        }
+    }
+}
+
+/// The largest resident size that a command was seen to have while it ran, in kilobytes, mapped pages included.
+#[cfg(target_os = "linux")]
+fn peak_of(args: &[&str]) -> usize {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("converter"));
+    let quiet = std::process::Stdio::null;
+    let mut child = command.args(args).stdout(quiet()).stderr(quiet()).spawn().expect("the program runs");
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+        let size = line.split_whitespace().next().and_then(|size| size.parse().ok()).unwrap_or(0);
+        peak = peak.max(size);
+        if let Some(status) = child.try_wait().expect("a status") {
+            assert!(status.success(), "{args:?}");
+            return peak;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_written_anew_in_less_memory_than_its_largest_tensor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, out] = ["in.gguf", "out.gguf"].map(|name| folder.path().join(name).display().to_string());
+    let sizes = ["--vocab", "60000", "--hidden-size", "512", "--bitnet", "--outfile", &path];
+    run([&["dummy", "--arch", "custom", "--outtype", "f32"], &sizes[..]].concat(), 0);
+    for args in [
+        &["edit", &path, "--set", "general.name=x", "-o", &out][..],
+        &["convert", &path, "--outtype", "f32", "--name", "x", "--outfile", &out],
+        &["convert", &path, "--outtype", "f16", "--outfile", &out],
+    ] {
+        let peak = peak_of(args);
+        // The table alone has 123 MB.
+        assert!((5_000..90_000).contains(&peak), "{peak} kB for {args:?}");
+    }
 }

@@ -7,7 +7,7 @@ mod common;
 use bitnet_embed::Embedder;
 use bitnet_embed::gguf::{OwnedArray, OwnedValue};
 use burn_i2s::ggml::GgmlType;
-use common::{Converted, Parts, run};
+use common::{Converted, Copy, Parts, converter, run};
 use serde_json::Value;
 use std::path::Path;
 
@@ -94,7 +94,14 @@ fn tokens_that_are_not_utf8_are_seen_by_inspect() {
 
 #[test]
 fn a_file_that_no_loader_takes_is_not_written_in_silence() {
-    let converted = Converted::new("qwen3-bitnet", &["--outtype", "i2_s"]);
+    // Of a BitNet in floats a loader would read everything, so that is looked at in another way.
+    for outtype in ["i2_s", "bf16"] {
+        no_loader_takes_it_without(outtype);
+    }
+}
+
+fn no_loader_takes_it_without(outtype: &str) {
+    let converted = Converted::new("qwen3-bitnet", &["--outtype", outtype]);
     let whole = Parts::read(&converted.path);
     let file = converted.path.to_str().expect("UTF-8");
     let out = converted.folder.path().join("out.gguf");
@@ -133,6 +140,63 @@ fn a_file_that_no_loader_takes_is_not_written_in_silence() {
 
     run(["edit", file, "--delete", "tokenizer.ggml.tokens", "-o", out], 0);
     let again = format!("{out}.again");
-    let (_, stderr) = run(["convert", out, "--outtype", "i2_s", "--outfile", &again], 0);
+    let (_, stderr) = run(["convert", out, "--outtype", outtype, "--outfile", &again], 0);
     assert!(stderr.contains("note: bitnet-embed would refuse") && stderr.contains("tokenizer.ggml.tokens"), "{stderr}");
+
+    // A norm that is no number is copied like anything else.
+    let changed = converted.folder.path().join("changed.gguf");
+    let mut parts = whole.clone();
+    parts.data(NORM)[..4].fill(0xff);
+    parts.write(&changed);
+    let (_, stderr) = run(["edit", changed.to_str().expect("UTF-8"), "--set", "general.name=x", "-o", out], 0);
+    let reason = refused(out.as_ref(), "a norm").expect("refused");
+    assert!(reason.contains("NaN") && stderr.contains(&format!("as it is: {reason}\n")), "{reason}: {stderr}");
+}
+
+/// A BitNet with weights that every float type holds and whose sums overflow.
+fn huge() -> Copy {
+    let copy = Copy::of("qwen3-bitnet");
+    copy.edit_tensors("model.safetensors", |tensors| {
+        let (name, (_, _, data)) =
+            tensors.0.iter_mut().find(|tensor| tensor.0.ends_with("v_proj.weight")).expect("there");
+        assert!(name.contains("layers.0."), "{name}");
+        for bytes in data.as_chunks_mut::<2>().0 {
+            *bytes = half::bf16::from_f32(3e38).to_le_bytes();
+        }
+    });
+    copy
+}
+
+#[test]
+fn a_checkpoint_whose_file_no_loader_takes_is_converted_with_a_note() {
+    let copy = huge();
+    for outtype in ["f32", "bf16"] {
+        let output = converter(&copy.dir, &["--outtype", outtype, "--outfile"]).arg(copy.output()).output();
+        let output = output.expect("the program runs");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let reason = refused(&copy.output(), outtype).expect("refused");
+        assert!(stderr.contains(&format!("note: bitnet-embed would refuse the file as it is: {reason}\n")), "{stderr}");
+    }
+    let whole = Copy::of("qwen3-bitnet");
+    let output = converter(&whole.dir, &["--outtype", "f32", "--outfile"]).arg(whole.output()).output();
+    assert!(!String::from_utf8_lossy(&output.expect("the program runs").stderr).contains("note:"));
+}
+
+#[test]
+fn verify_says_that_there_were_no_vectors_to_compare_with() {
+    let copy = huge();
+    let (dir, out) = (copy.dir.to_str().expect("UTF-8"), copy.output());
+    let out = out.to_str().expect("UTF-8");
+    run([dir, "--outtype", "f32", "--outfile", out], 0);
+    let (stdout, _) = run(["verify", out, dir], 3);
+    let last = stdout.lines().last().expect("a line");
+    assert!(last.starts_with("equal, but no vectors were compared: compared "), "{stdout}");
+    assert!(last.contains(dir) && last.contains("attn_v"), "{stdout}");
+    assert!(!stdout.contains("exact.gguf"), "{stdout}");
+    run(["verify", out, dir, "--no-embeddings"], 0);
+    // What differs is said first of all by the code.
+    run(["edit", out, "--set", "qwen3.context_length=9", "-o", &format!("{out}.edited")], 0);
+    let (stdout, _) = run(["verify", &format!("{out}.edited"), dir], 1);
+    assert!(stdout.contains("not equal, but no vectors were compared: "), "{stdout}");
 }

@@ -94,6 +94,15 @@ fn an_obstacle_at_the_temporary_path_is_named_with_what_to_do() {
         assert!(stderr.contains(".out.gguf.partial first, ") && stderr.contains(part), "{stderr}");
         assert!(fs::symlink_metadata(&partial).is_ok() && !out.exists());
     }
+    // Not removed, and nothing is written into it: it may be a file of someone else.
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, victim) = (folder.path().join("out.gguf"), folder.path().join("victim"));
+    fs::write(&victim, "mine").expect("a file");
+    fs::hard_link(&victim, folder.path().join(".out.gguf.partial")).expect("a link");
+    let (_, stderr) = run([dir, "--outtype", "f16", "--outfile", out.to_str().expect("UTF-8")], NOT_WRITTEN);
+    let part = "which is another name (a hard link) of some file; remove it, or choose another output path";
+    assert!(stderr.contains(".out.gguf.partial first, ") && stderr.contains(part), "{stderr}");
+    assert!(fs::read(&victim).expect("still there") == b"mine" && !out.exists());
     // A name that fits where the longer one of the temporary file does not.
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("o".repeat(250));

@@ -20,7 +20,10 @@ fn split() -> (tempfile::TempDir, Vec<PathBuf>) {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
-    assert_eq!(report.outfile, paths[0]);
+    assert_eq!((&report.outfile, report.files), (&paths[0], paths.len()));
+    let larger =
+        |note: &&String| note.contains("larger than --split-max-size, token_embd.weight with 0.2 MB most of all");
+    assert_eq!(report.notes.iter().filter(larger).count(), 1, "{:?}", report.notes);
     (folder, paths)
 }
 

@@ -151,6 +151,24 @@ fn a_model_with_norms_but_without_ternary_training_is_refused() {
 }
 
 #[test]
+fn projections_without_a_norm_are_counted_where_they_are_made_ternary_by_force() {
+    let copy = Copy::of("qwen3-std");
+    let (float, said) = convert(&copy, &["--outtype", "f16"]);
+    assert!(!said.contains("no input norm"), "{said}");
+    let floats = copy.output().with_file_name("floats.gguf");
+    std::fs::write(&floats, float.into_owner()).expect("written");
+    let (_, from_checkpoint) = convert(&copy, &["--outtype", "i2_s", "--force"]);
+    let out = copy.output();
+    let args = ["convert", floats.to_str().expect("UTF-8"), "--outtype", "i2_s", "--force", "--outfile"];
+    let (_, from_gguf) = run([&args[..], &[out.to_str().expect("UTF-8")]].concat(), 0);
+    for said in [from_checkpoint, from_gguf] {
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("no input norm")).collect();
+        assert_eq!(lines.len(), 1, "{said}");
+        assert!(lines[0].starts_with("note: 14 projection(s) have no input norm, blk.0."), "{said}");
+    }
+}
+
+#[test]
 fn a_table_of_other_rows_is_explained_with_three_numbers() {
     let copy = Copy::of("qwen3-std");
     copy.edit_json("config.json", |config| config["vocab_size"] = json!(1024));

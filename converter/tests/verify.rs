@@ -35,6 +35,23 @@ fn what_was_converted_is_equal_whatever_the_types() {
 }
 
 #[test]
+fn a_name_of_its_own_is_no_difference_and_not_counted_as_compared() {
+    let dir = checkpoint("qwen3-std");
+    let said = |args: &[&str]| {
+        let converted = Converted::new("qwen3-std", args);
+        run(["verify".as_ref(), converted.path.as_os_str(), dir.as_os_str(), "--no-embeddings".as_ref()], 0).0
+    };
+    let keys = |said: &str| -> usize {
+        let words: Vec<&str> = said.split_whitespace().collect();
+        words[words.iter().position(|word| word.starts_with("keys")).expect("a count") - 1].parse().expect("a number")
+    };
+    let (same, other) = (said(&["--outtype", "f16"]), said(&["--outtype", "f16", "--name", "another"]));
+    assert!(!same.contains("note:"), "{same}");
+    assert!(other.contains("note: key \"general.name\" is not compared"), "{other}");
+    assert_eq!(keys(&other) + 1, keys(&same));
+}
+
+#[test]
 fn files_of_the_published_converter_lack_only_what_it_loses() {
     let published = |name: &str| common::workspace().join(format!("testdata/gguf/{name}.i2_s.gguf"));
     assert_eq!(differences(&published("qwen3-bitnet"), &checkpoint("qwen3-bitnet"), 0), [""; 0]);

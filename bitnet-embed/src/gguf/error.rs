@@ -49,7 +49,8 @@ pub enum GgufError {
     /// The operating system refused.
     #[error("cannot {operation}: {source}")]
     Io {
-        /// What was attempted: `open`, `read`, `map`, `create`, `lock`, `write`, `sync`, `rename`.
+        /// What was attempted: `open`, `read`, `map`, `create`, `lock`, `write`, `sync`, `rename`,
+        /// `set the permissions of`, `follow`.
         operation: &'static str,
         /// The operating system's answer.
         source: io::Error,

@@ -47,7 +47,13 @@ impl PartialFile {
             // Its writer may have renamed or removed it between opening and locking: then this is not the file of that
             // name any more, and to write into it would be to write into the finished one.
             if is_still(&file, &partial) {
+                if has_other_names(&file) {
+                    let problem = "which is another name (a hard link) of some file".to_owned();
+                    return Err(GgufError::Partial { partial, problem });
+                }
                 file.set_len(0).map_err(GgufError::io("create"))?;
+                // Before there are data in it that the older file's owner let no one else read.
+                take_permissions(&file, path, OWNER)?;
                 return Ok(Self { file: Some(file), partial, path: path.to_owned() });
             }
         }
@@ -61,6 +67,7 @@ impl PartialFile {
     pub(super) fn persist(mut self) -> Result<(), GgufError> {
         let Some(file) = self.file.take() else { return Ok(()) };
         let place = || {
+            take_permissions(&file, &self.path, 0)?;
             file.sync_all().map_err(GgufError::io("sync"))?;
             fs::rename(&self.partial, &self.path).map_err(GgufError::io("rename"))
         };
@@ -103,6 +110,31 @@ fn partial_path(path: &Path) -> Result<PathBuf, GgufError> {
     Ok(path.with_file_name(partial))
 }
 
+/// Whoever takes over a partial file must be able to open it, whatever may be done with the file it replaces.
+const OWNER: u32 = 0o600;
+
+/// Gives the file the permissions of the one it is to replace, if there is one, and those of `more`.
+#[cfg(unix)]
+fn take_permissions(file: &File, path: &Path, more: u32) -> Result<(), GgufError> {
+    use std::os::unix::fs::PermissionsExt;
+    let fail = || GgufError::io("set the permissions of");
+    // Not the bits by which a program runs as its owner: they are no permissions, and no model is a program.
+    let bits = |permissions: fs::Permissions| permissions.mode() & 0o777;
+    let Ok(older) = fs::symlink_metadata(path) else { return Ok(()) };
+    let wanted = bits(older.permissions()) | more;
+    // Some file systems have the same permissions for all files and refuse to set any.
+    if bits(file.metadata().map_err(fail())?.permissions()) == wanted {
+        return Ok(());
+    }
+    file.set_permissions(fs::Permissions::from_mode(wanted)).map_err(fail())
+}
+
+/// There are no such bits.
+#[cfg(not(unix))]
+fn take_permissions(_: &File, _: &Path, _: u32) -> Result<(), GgufError> {
+    Ok(())
+}
+
 /// What is there that is no file. Renaming would replace a symbolic link, a device or a pipe by a file, which is hardly what
 /// was meant.
 fn no_file(path: &Path) -> Option<&'static str> {
@@ -131,6 +163,19 @@ fn is_still(file: &File, path: &Path) -> bool {
         (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
         _ => false,
     }
+}
+
+/// Whether what is written into the file would show under another name as well, as it would through a symbolic link.
+#[cfg(unix)]
+fn has_other_names(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().is_ok_and(|file| file.nlink() > 1)
+}
+
+/// Whoever can make such links elsewhere is not told apart from the owner.
+#[cfg(not(unix))]
+fn has_other_names(_: &File) -> bool {
+    false
 }
 
 /// An open file cannot be renamed or removed by others there.

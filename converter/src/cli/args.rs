@@ -51,8 +51,8 @@ pub(super) enum Command {
 pub(super) struct ConvertArgs {
     /// Folder of a Hugging Face checkpoint (config.json, tokenizer.json and *.safetensors), or a GGUF file.
     ///
-    /// Of a GGUF file, projections and token table take the types asked for and norms keep theirs; name, pooling and
-    /// tokenizer are those of the file.
+    /// Of a GGUF file, projections and token table take the types asked for and norms keep theirs (but see --norm-type);
+    /// pooling and tokenizer are those of the file, and so is the name without --name.
     #[arg(value_name = "DIR|FILE")]
     pub(super) dir: PathBuf,
     /// Type of the weights in the file
@@ -65,7 +65,7 @@ pub(super) struct ConvertArgs {
     /// large. f16 is the published layout.
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) embedding_type: Option<EmbeddingArg>,
-    /// Type of the norms [default: f16 for f16 and i2_s, else f32].
+    /// Type of the norms [default: f16 for f16 and i2_s, else f32; in FILE as they are, f32 for f32].
     ///
     /// f32 is exact and costs a few hundred kilobytes; f16 is the published layout, and rounding Gemma's 1 + w to it costs
     /// up to 4e-3 of cosine.

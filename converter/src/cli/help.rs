@@ -33,7 +33,7 @@ Examples, with a checkpoint in the folder bitnet-0.6b:
   converter convert model-f16.gguf --outtype i2_s  writes model-f16-i2_s.gguf
 
 Exit codes:
-  0  the file was written; a note says so if bitnet-embed would refuse a GGUF file made of another one
+  0  the file was written; a note says so if bitnet-embed would refuse it as it is (one in several files is not tried)
   2  the command line is wrong
   3  the input is refused: damaged, incomplete, or at odds with its own config.json
   4  the model is of a kind that is not supported
@@ -68,7 +68,8 @@ Exit codes:
   0  file and checkpoint agree
   1  they differ
   2  the command line is wrong
-  3  the file is no GGUF file, or the checkpoint is refused
+  3  the file is no GGUF file, or the checkpoint is refused; if only bitnet-embed refuses it, converted to f32, all but the
+     vectors is compared and the last line says why (with --no-embeddings the code is 0)
   4  the checkpoint is of a kind that is not supported
   5  there is no room for temporary files, or the comparison could not be printed";
 

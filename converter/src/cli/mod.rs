@@ -20,7 +20,7 @@ use crate::inspect::Inspection;
 use crate::loader::load;
 use crate::report::{Report, TerminalProgress, one_line};
 use crate::verify::{VerifyOptions, verify};
-use crate::{ConvertError, ConvertOptions, EXIT_DIFFERS, convert, interrupt, recode};
+use crate::{ConvertError, ConvertOptions, EXIT_DIFFERS, EXIT_REFUSED, convert, interrupt, recode};
 
 /// Runs the program with these arguments, the program's name first, and returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -148,5 +148,9 @@ fn run_verify(args: VerifyArgs) -> Result<ExitCode, ConvertError> {
     };
     let report = verify(&options, &mut TerminalProgress::default())?;
     show(&report.to_string(), "the comparison")?;
-    Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERS) })
+    Ok(match (report.differences.is_empty(), &report.no_vectors) {
+        (false, _) => ExitCode::from(EXIT_DIFFERS),
+        (true, Some(_)) => ExitCode::from(EXIT_REFUSED),
+        (true, None) => ExitCode::SUCCESS,
+    })
 }

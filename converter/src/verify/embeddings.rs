@@ -6,7 +6,7 @@ use bitnet_embed::output::cosine_similarity;
 use super::texts::EMBEDDED;
 use super::{Agreement, Difference, VerifyOptions, VerifyReport};
 use crate::ConvertError;
-use crate::convert::{ConvertOptions, convert};
+use crate::convert::{ConvertOptions, convert_only};
 use crate::plan::Outtype;
 
 pub(super) fn compare(options: &VerifyOptions, min_cosine: f32, report: &mut VerifyReport) -> Result<(), ConvertError> {
@@ -15,12 +15,17 @@ pub(super) fn compare(options: &VerifyOptions, min_cosine: f32, report: &mut Ver
     let mut conversion = ConvertOptions::new(&options.dir, Outtype::F32);
     conversion.outfile = Some(exact.clone());
     conversion.pooling = options.pooling;
-    convert(&conversion, &mut ())?;
+    convert_only(&conversion, &mut ()).map_err(|error| match error {
+        ConvertError::Output(source) => ConvertError::TemporaryFile { source },
+        other => other,
+    })?;
     let embed = |path: &std::path::Path| Embedder::open(path)?.embed(&EMBEDDED);
     let expected = match embed(&exact) {
         Ok(vectors) => vectors,
         Err(error) => {
-            report.notes.push(format!("no vectors were compared, the checkpoint gives none: {error}"));
+            // Of the temporary file nothing is left for whoever reads this.
+            let [temporary, dir] = [&exact, &options.dir].map(|path| path.display().to_string());
+            report.no_vectors = Some(error.to_string().replace(&temporary, &dir));
             return Ok(());
         }
     };

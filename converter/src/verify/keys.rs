@@ -12,10 +12,11 @@ use crate::plan::Outtype;
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// Compares the metadata; returns the kind of file that they say it is.
+/// Compares the metadata with those of the checkpoint in the folder of that name; returns the kind of file that they say it is.
 pub(super) fn compare<B: AsRef<[u8]>>(
     file: &GgufFile<B>,
     prepared: &Prepared,
+    folder: &str,
     report: &mut VerifyReport,
 ) -> Option<Outtype> {
     let found = file.metadata();
@@ -23,13 +24,18 @@ pub(super) fn compare<B: AsRef<[u8]>>(
         Some(Value::U32(file_type)) => Outtype::from_file_type(file_type),
         _ => None,
     };
-    // A name is free to choose, and is compared with itself; an unknown file type is a difference from any.
+    // A name is free to choose: another than the folder's is no difference, and was not compared with anything. An unknown
+    // file type is a difference from any.
     let name = match found.value(keys::NAME) {
         Some(Value::Str(name)) => name,
-        _ => "",
+        _ => folder,
     };
     let expected = metadata::entries(name, &prepared.config, outtype.unwrap_or(Outtype::I2S), &prepared.vocab);
     for (key, expected) in &expected {
+        if key == keys::NAME && name != folder {
+            report.notes.push(not_compared(key));
+            continue;
+        }
         report.keys += 1;
         let expected = expected.as_value(key);
         report.differences.extend(match found.value(key) {
@@ -50,14 +56,16 @@ pub(super) fn compare<B: AsRef<[u8]>>(
                 }
             }
             _ if key.starts_with("general.") || key.starts_with("split.") => {
-                report
-                    .notes
-                    .push(format!("key {key:?} is not compared, nothing in the checkpoint says what it should be"));
+                report.notes.push(not_compared(key));
             }
             _ => report.differences.push(Difference::KeyUnexpected { key: key.to_owned(), found: show(value) }),
         }
     }
     outtype
+}
+
+fn not_compared(key: &str) -> String {
+    format!("key {key:?} is not compared, nothing in the checkpoint says what it should be")
 }
 
 fn difference(key: &str, expected: Value<'_>, found: Value<'_>) -> Option<Difference> {

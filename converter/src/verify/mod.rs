@@ -19,7 +19,7 @@ use bitnet_embed::gguf::{GgufError, GgufFile, MappedFile};
 use bitnet_embed::tokenizer::TokenizerError;
 
 use crate::ConvertError;
-use crate::convert::Prepared;
+use crate::convert::{Prepared, folder_name};
 use crate::edit::part_count;
 use crate::plan::Outtype;
 use crate::recode::part_files;
@@ -189,6 +189,8 @@ pub struct VerifyReport {
     pub texts: usize,
     /// The vectors, if they were computed.
     pub agreement: Option<Agreement>,
+    /// Why `bitnet-embed` refuses the checkpoint, converted without loss, so that there were no vectors to compare with.
+    pub no_vectors: Option<String>,
     /// Everything that differs: at most one entry per tensor and key, and few per kind of text.
     pub differences: Vec<Difference>,
     /// What else the user should know.
@@ -205,16 +207,20 @@ impl fmt::Display for VerifyReport {
         }
         write!(
             f,
-            "{}: compared {} tensors of {} values, {} keys, token ids of {} texts",
+            "{}{}: compared {} tensors of {} values, {} keys, token ids of {} texts",
             if self.differences.is_empty() { "equal" } else { "not equal" },
+            if self.no_vectors.is_some() { ", but no vectors were compared" } else { "" },
             self.tensors,
             self.values,
             self.keys,
             self.texts
         )?;
-        match self.agreement {
-            None => Ok(()),
-            Some(Agreement { texts, min_cosine, max_difference }) => write!(
+        match (&self.no_vectors, self.agreement) {
+            (None, None) => Ok(()),
+            (Some(reason), _) => {
+                write!(f, "; bitnet-embed would refuse the checkpoint in f32: {}", one_line(reason))
+            }
+            (None, Some(Agreement { texts, min_cosine, max_difference })) => write!(
                 f,
                 "; vectors of {texts} texts: cosine at least {min_cosine:.7}, largest difference {max_difference:.1e} \
                  against the checkpoint in f32"
@@ -237,7 +243,7 @@ pub fn verify(options: &VerifyOptions, progress: &mut dyn Progress) -> Result<Ve
         report.differences.push(Difference::Damaged { source });
     }
     report.differences.extend(trailing_bytes(&options.file)?);
-    let outtype = keys::compare(&file, &prepared, &mut report);
+    let outtype = keys::compare(&file, &prepared, &folder_name(&options.dir), &mut report);
     tensors::compare(&file, &prepared, outtype, progress, &mut report)?;
     tokens::compare(&file, &prepared, &options.dir, &mut report)?;
     if let Some(min_cosine) = options.min_cosine {
