@@ -1,7 +1,7 @@
 //! How the ternary product is cut into tiles and jobs: one table, a row for each level.
 //!
 //! The figures are measured ones. A CPU that is unlike those they were measured on may do better with others;
-//! `cargo run --release -p benches -- tune` compares them there. They change speed alone, never a bit of a result.
+//! `cargo run --release --bin benches -- tune` compares them there. They change speed alone, never a bit of a result.
 
 use crate::isa::Isa;
 use crate::layout;
