@@ -178,12 +178,7 @@ impl LinearLayer for BitLinear {
 
 impl BitLinear {
     fn ternary(&self) -> Ternary<'_> {
-        Ternary {
-            weight: self.weight.val(),
-            norm: self.norm.as_ref(),
-            in_features: self.in_features,
-            out_features: self.out_features,
-        }
+        Ternary::new(&self.weight, self.norm.as_ref(), self.in_features, self.out_features)
     }
 }
 
@@ -255,12 +250,7 @@ impl LinearLayer for DenseLinear {
 
 impl DenseLinear {
     fn ternary(&self) -> Ternary<'_> {
-        Ternary {
-            weight: self.weight.val(),
-            norm: self.norm.as_ref(),
-            in_features: self.in_features,
-            out_features: self.out_features,
-        }
+        Ternary::new(&self.weight, self.norm.as_ref(), self.in_features, self.out_features)
     }
 }
 
@@ -270,6 +260,12 @@ struct Ternary<'a> {
     norm: Option<&'a RmsNorm>,
     in_features: usize,
     out_features: usize,
+}
+
+impl<'a> Ternary<'a> {
+    fn new(weight: &Param<Tensor<1, Int>>, norm: Option<&'a RmsNorm>, in_features: usize, out_features: usize) -> Self {
+        Self { weight: weight.val(), norm, in_features, out_features }
+    }
 }
 
 fn project_ternary<const N: usize>(
