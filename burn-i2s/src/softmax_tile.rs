@@ -216,7 +216,9 @@ fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, base: usize) {
         let before = &LIMITS[LANES - keys.start.saturating_sub(base).min(LANES)..][..LANES];
         let behind = &LIMITS[2 * LANES - keys.end.saturating_sub(base).min(LANES)..][..LANES];
         for lane in 0..LANES {
-            scores[lane] = smaller(before[lane], smaller(behind[lane], scores[lane]));
+            // The limit last: a score beyond the last key is of what the scratch held, which may have been NaN. That of a
+            // key which is seen becomes infinite, and NaN again as the difference to the largest.
+            scores[lane] = smaller(smaller(scores[lane], behind[lane]), before[lane]);
         }
     }
 }

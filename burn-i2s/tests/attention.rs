@@ -247,3 +247,26 @@ fn a_window_of_nothing_gives_zeros() {
     let case = Case::new((2, 1), 16, (true, Some(0)), &[70]);
     assert!(case.run(Isa::best()).iter().all(|&x| x == 0.0));
 }
+
+#[test]
+fn nothing_of_an_earlier_call_is_left_in_the_scratch() {
+    let mut bad = Case::new((4, 2), 20, (true, None), &[200, 90]);
+    for x in [&mut bad.q, &mut bad.k, &mut bad.v] {
+        x.fill(f32::NAN);
+    }
+    // Lengths that leave columns of a group, rows of a tile and the last dimensions without a value.
+    let cases = [(true, None), (false, None), (true, Some(7)), (false, Some(70)), (true, Some(0))]
+        .map(|mask| Case::new((4, 2), 20, mask, &[1, 33, 70, 130]));
+    for &isa in Isa::available() {
+        for case in &cases {
+            // A thread of its own has scratch of its own.
+            let run = |first: Option<&Case>| {
+                in_pool(1, || {
+                    first.map(|first| first.run(isa));
+                    bits(&case.run(isa))
+                })
+            };
+            assert!(run(None) == run(Some(&bad)), "{isa} {:?}", case.shape);
+        }
+    }
+}
