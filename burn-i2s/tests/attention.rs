@@ -249,7 +249,7 @@ fn a_window_of_nothing_gives_zeros() {
 }
 
 #[test]
-fn nothing_of_an_earlier_call_is_left_in_the_scratch() {
+fn nothing_of_an_earlier_call_is_left_in_the_scratch_of_threads() {
     let mut bad = Case::new((4, 2), 20, (true, None), &[200, 90]);
     for x in [&mut bad.q, &mut bad.k, &mut bad.v] {
         x.fill(f32::NAN);
