@@ -120,6 +120,14 @@ impl<'a> Source<'a> {
         Self { packed: &packed[..cols * blocks], cols, blocks }
     }
 
+    /// Transposes a whole block.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn stage_block(self, block: usize, panel: &mut [PanelBlock]) {
+        for piece in 0..PIECES {
+            self.stage_piece(block, piece, &mut panel[block]);
+        }
+    }
+
     /// Transposes one of the [`PIECES`] pieces of a block: 16 bytes of 16 rows, which are four steps of a vector. Rows
     /// are put together by lanes as they are loaded, since the multiplications beside it leave more room for loads than
     /// for shuffles.
@@ -152,7 +160,7 @@ impl<'a> Source<'a> {
 }
 
 /// Pieces of a block of a panel.
-pub(super) const PIECES: usize = 2 * VECTORS;
+const PIECES: usize = 2 * VECTORS;
 
 /// Transposes 4 by 4 dwords in each 128-bit lane.
 #[target_feature(enable = "avx512f")]
@@ -172,10 +180,8 @@ pub(super) fn transpose_in_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
 #[target_feature(enable = "avx512f")]
 pub(super) fn stage(packed: Packed<'_>, cols: usize, blocks: usize, panel: &mut [PanelBlock]) {
     let source = Source::new(packed, cols, blocks);
-    for (b, block) in panel.iter_mut().enumerate() {
-        for piece in 0..PIECES {
-            source.stage_piece(b, piece, block);
-        }
+    for block in 0..blocks {
+        source.stage_block(block, panel);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::Output;
 use super::avx512::{
-    self, COLS, PIECES, PanelBlock, Source, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane,
+    self, COLS, PanelBlock, Source, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane,
 };
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, one_tile, write_tile};
 use crate::isa::Avx512Vnni;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -22,27 +22,48 @@ impl Level for Avx512Vnni {
 
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
         let panel = avx512::blocks(panel);
-        let (first, others) = pass.split_tile();
+        let blocks = pass.blocks;
+        let own = Source::new(pass.weights, pass.out.cols(), blocks);
+        // With a single block there is nothing to stage the next panel beside.
+        let overlaps = blocks > 1;
+        let next = (overlaps && pass.next.rows > 0).then(|| Source::new(pass.next.packed, pass.next.rows, blocks));
+        let is_begun = overlaps && pass.follows;
+        let [first, between, last] = pass.split_tiles();
         // SAFETY: `self` proves AVX-512 with VNNI.
         unsafe {
-            staging_pass(first, panel);
-            other_tiles(others, panel);
+            if !is_begun {
+                own.stage_block(0, panel);
+            }
+            if last.out.rows() == 0 {
+                first_tile(first, own, next, panel);
+            } else {
+                first_tile(first, own, None, panel);
+                tiles_of(between, panel);
+                last_tile(last, next, panel);
+            }
         }
     }
 }
 
-/// Stages the panel, and meanwhile writes the outputs of one tile.
+/// The first tile over a panel, which stages it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn staging_pass<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
-    let source = Source::new(pass.weights, pass.out.cols(), pass.blocks);
-    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
-        staging_tile::<ROWS, T>(x, row_sums, source, panel, ahead, scaled)
+fn first_tile<T: Output>(mut pass: Pass<'_, T>, own: Source<'_>, next: Option<Source<'_>>, panel: &mut [PanelBlock]) {
+    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        staging_tile::<ROWS, true, T>(x, row_sums, Some(own), next, panel, ahead, scaled)
     });
 }
 
-/// The tiles after the first, all in one function, so that one tile's end and the next one's start overlap.
+/// The last tile over a panel, which begins the next one.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn other_tiles<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
+fn last_tile<T: Output>(mut pass: Pass<'_, T>, next: Option<Source<'_>>, panel: &mut [PanelBlock]) {
+    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        staging_tile::<ROWS, false, T>(x, row_sums, None, next, panel, ahead, scaled)
+    });
+}
+
+/// Tiles over a panel that is there, all in one function, so that one tile's end and the next one's start overlap.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn tiles_of<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
     each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
@@ -95,16 +116,22 @@ fn tile<const ROWS: usize, T: Output>(
     write_tile!(avx512::write_row, acc, scaled);
 }
 
-/// [`tile`] while the panel is staged: each step of a block is multiplied beside the transposition of one piece of the next
+/// [`tile`] while a panel is staged: each step of a block is multiplied beside the transposition of one piece of another
 /// block. Multiplication and transposition keep different parts of the CPU busy.
 ///
-/// Its sums start as [`tile`]'s do, in place: a function that returned them would keep them in memory, which costs 2 %.
+/// The first tile over a panel stages that from the second block on, each block beside the one before it. The last tile
+/// has no further use for the panel's first block when it comes to its last, and puts the first block of the next panel
+/// there.
+///
+/// `FIRST` makes a function for each of the two, called once and therefore inlined: a call costs 3 % at 8 rows. The sums
+/// start as [`tile`]'s do, in place: a function that returned them would keep them in memory, which costs 2 %.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn staging_tile<const ROWS: usize, T: Output>(
+fn staging_tile<const ROWS: usize, const FIRST: bool, T: Output>(
     x: &[&[[i8; BLOCK]]; ROWS],
     row_sums: &[i32; ROWS],
-    source: Source<'_>,
+    own: Option<Source<'_>>,
+    next: Option<Source<'_>>,
     panel: &mut [PanelBlock],
     ahead: Ahead<'_>,
     scaled: Scaled<'_, T>,
@@ -114,15 +141,17 @@ fn staging_tile<const ROWS: usize, T: Output>(
     for (acc, &row_sum) in acc.iter_mut().zip(row_sums) {
         *acc = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
     }
-    for piece in 0..PIECES {
-        source.stage_piece(0, piece, &mut panel[0]);
-    }
     for b in 0..panel.len() {
-        let (now, next) = panel[b..].split_at_mut(1);
+        let (before, rest) = panel.split_at_mut(b);
+        let (now, after) = rest.split_at_mut(1);
+        let mut staged = match after.first_mut() {
+            Some(block) => own.map(|source| (source, b + 1, block)),
+            None => next.zip(before.first_mut()).map(|(source, block)| (source, 0, block)),
+        };
         let x = each(&x, b);
         for (t, step) in now[0].iter().enumerate() {
-            if let Some(next) = next.first_mut() {
-                source.stage_piece(b + 1, t, next);
+            if let Some((source, from, block)) = &mut staged {
+                source.stage_piece(*from, t, block);
             }
             ahead.fetch(b * STEPS + t);
             planes(&x, t, step, &mut acc);

@@ -4,7 +4,7 @@
 //! first, still packed but transposed, so that a lane is a weight row: four activations are broadcast to all lanes, no
 //! lane is ever summed across, and all activation rows pass over the panel while it is in cache.
 
-use super::dots::{self, Dots, Packed, prefetch, tiles};
+use super::dots::{self, Dots, Packed, prefetch};
 use super::output::Rect;
 use super::{Job, Output, Rows};
 use crate::layout::{BLOCK, BLOCK_BYTES};
@@ -40,7 +40,8 @@ pub(super) trait Level: Dots {
 
     /// Stages a panel in `panel`, [`Level::panel_steps`] of scratch, and writes the outputs of all activation rows over
     /// it, in tiles of [`Pass::tile_rows`]. A panel is always full: from the columns of the output on, rows repeat the
-    /// last one, and nobody reads their sums.
+    /// last one, and nobody reads their sums. The passes of a job come one after the other with the same scratch, so that
+    /// one may begin with the panel of the next.
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]);
 }
 
@@ -53,6 +54,8 @@ pub(super) struct Pass<'a, T> {
     /// The packed weight rows, and perhaps others after them.
     pub(super) weights: Packed<'a>,
     pub(super) next: Next<'a>,
+    /// Whether a pass with this one's panel as its next came before.
+    pub(super) follows: bool,
     /// The most activation rows of a tile, at most [`Level::PANEL_ROWS`].
     pub(super) tile_rows: usize,
     /// As many columns as the panel has weight rows of the matrix.
@@ -80,21 +83,34 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a, T: Output> Pass<'a, T> {
-    /// The first tile, and the others.
-    pub(super) fn split_tile(self) -> (Self, Self) {
-        let rows = tiles(self.out.rows(), self.tile_rows).next().map_or(0, |(_, rows)| rows);
-        let (first, others) = self.out.split_rows(rows);
-        let ((x, other_x), next) = (self.x.split(rows, self.blocks), self.next);
-        (Self { x, out: first, ..self }, Self { x: other_x, out: others, next: next.after(1), ..self })
+    /// The first tile, those between, and the last; a single tile is the first.
+    pub(super) fn split_tiles(self) -> [Self; 3] {
+        // As `tiles` divides them: the larger ones come first.
+        let (rows, count) = (self.out.rows(), self.out.rows().div_ceil(self.tile_rows).max(1));
+        let (first, last) = (rows.div_ceil(count), if count > 1 { rows / count } else { 0 });
+        let between = rows - first - last;
+        let (first, others) = self.split(first, 1);
+        let (between, last) = others.split(between, count.saturating_sub(2));
+        [first, between, last]
+    }
+
+    /// The first `rows` rows, which are `tiles` tiles, and the others.
+    fn split(self, rows: usize, tiles: usize) -> (Self, Self) {
+        let (out, others) = self.out.split_rows(rows);
+        let ((x, other_x), next) = (self.x.split(rows, self.blocks), self.next.after(tiles));
+        (Self { x, out, ..self }, Self { x: other_x, out: others, next, ..self })
     }
 }
 
-/// The panel after the one a pass is over. Its first tiles fetch it, each a part, or memory would have to deliver it all
-/// at once when it is staged: its rows are too many streams for the hardware to follow.
+/// The panel after the one a pass is over. The first tiles of the pass fetch it, each a part, or memory would have to
+/// deliver it all at once when it is staged: its rows are too many streams for the hardware to follow.
 #[derive(Clone, Copy)]
 pub(super) struct Next<'a> {
-    /// From its first row on; may end before it does.
-    packed: Packed<'a>,
+    /// From its first row on, and how many rows it has: none where the job ends.
+    pub(super) packed: Packed<'a>,
+    pub(super) rows: usize,
+    /// What is left to fetch of it, or of what lies behind the job; may end before a panel does.
+    unfetched: Packed<'a>,
     /// Bytes of it that a tile asks for, and those of all.
     share: usize,
     bytes: usize,
@@ -106,15 +122,15 @@ impl<'a> Next<'a> {
     /// What is left to ask for after the first `tiles` tiles.
     fn after(self, tiles: usize) -> Self {
         let done = tiles * self.share;
-        let packed = self.packed.get(done / BLOCK_BYTES..).unwrap_or(&[]);
-        Self { packed, bytes: self.bytes.saturating_sub(done), ..self }
+        let unfetched = self.unfetched.get(done / BLOCK_BYTES..).unwrap_or(&[]);
+        Self { unfetched, bytes: self.bytes.saturating_sub(done), ..self }
     }
 
     /// What tile number `tile` asks for.
     #[inline(always)]
     pub(super) fn ahead(self, tile: usize) -> Ahead<'a> {
         let at = tile * self.share;
-        let packed = self.packed.get(at / BLOCK_BYTES..).unwrap_or(&[]);
+        let packed = self.unfetched.get(at / BLOCK_BYTES..).unwrap_or(&[]);
         Ahead { packed, lines: if at < self.bytes && !packed.is_empty() { self.lines } else { 0 } }
     }
 }
@@ -140,26 +156,38 @@ impl Ahead<'_> {
 
 /// Runs the body for each tile of a pass, with its number of activation rows as a constant.
 macro_rules! each_tile {
-    ($pass:ident, [$($rows:literal),+], |$ROWS:ident, $x:ident, $row_sums:ident, $ahead:ident, $scaled:ident| $body:expr) => {
+    ($pass:ident, $rows:tt, |$($names:ident),+| $body:expr) => {
         for (tile, (first, count)) in tiles($pass.out.rows(), $pass.tile_rows).enumerate() {
-            let $ahead = $pass.next.ahead(tile);
-            match count {
-                $($rows => {
-                    const $ROWS: usize = $rows;
-                    let $x = &$pass.x.tile::<$ROWS>(first, $pass.blocks);
-                    let $row_sums = $pass.x.sums[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
-                    let scales = $pass.x.scales[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
-                    let cols = $pass.out.cols();
-                    let out = $pass.out.part(first..first + count, 0..cols);
-                    let $scaled = Scaled { weight_scale: $pass.weight_scale, scales, out };
-                    $body
-                })+
-                _ => unreachable!("a tile of {count} rows"),
-            }
+            one_tile!($pass, tile, first, count, $rows, |$($names),+| $body)
         }
     };
 }
 pub(super) use each_tile;
+
+/// Runs the body for one tile of a pass, which begins at row `$first` and has `$count`.
+macro_rules! one_tile {
+    (
+        $pass:ident, $tile:expr, $first:expr, $count:expr,
+        [$($rows:literal),+], |$ROWS:ident, $x:ident, $row_sums:ident, $ahead:ident, $scaled:ident| $body:expr
+    ) => {{
+        let (first, count) = ($first, $count);
+        let $ahead = $pass.next.ahead($tile);
+        match count {
+            $($rows => {
+                const $ROWS: usize = $rows;
+                let $x = &$pass.x.tile::<$ROWS>(first, $pass.blocks);
+                let $row_sums = $pass.x.sums[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
+                let scales = $pass.x.scales[first..].first_chunk::<$ROWS>().expect("the rows of a tile");
+                let cols = $pass.out.cols();
+                let out = $pass.out.part(first..first + count, 0..cols);
+                let $scaled = Scaled { weight_scale: $pass.weight_scale, scales, out };
+                $body
+            })+
+            _ => unreachable!("a tile of {count} rows"),
+        }
+    }};
+}
+pub(super) use one_tile;
 
 /// Writes the outputs of a tile of `ROWS` rows from its sums, by `write_row` of the level. By constant indices, not in a
 /// loop or a call: the compiler would not unroll the one nor always inline the other, and keep the sums in memory.
@@ -210,20 +238,33 @@ pub(super) fn run<L: Level, T: Output>(level: L, job: Job<'_, T>) {
 fn panels<L: Level, T: Output>(level: L, mut job: Job<'_, T>) {
     let (rows, cols) = (job.out.rows(), job.out.cols());
     let tile_rows = job.tiling.tile_rows.clamp(1, L::PANEL_ROWS);
+    fetch_first(&job.weights[..L::PANEL_COLS.min(cols) * job.blocks], job.blocks);
     with_scratch(L::panel_steps(rows, job.blocks), |panel| {
         for start in (0..cols).step_by(L::PANEL_COLS) {
             let width = L::PANEL_COLS.min(cols - start);
             let weights = &job.weights[start * job.blocks..];
             let packed = weights.get(width * job.blocks..).unwrap_or(&[]);
+            let next_rows = L::PANEL_COLS.min(cols - start - width);
             let vectors = L::PANEL_COLS / 16;
             let lines = vectors.div_ceil(rows.div_ceil(tile_rows)).max(1);
             let share = lines * 16 * job.blocks * BLOCK_BYTES;
-            let next = Next { packed, share, bytes: L::PANEL_COLS * job.blocks * BLOCK_BYTES, lines };
+            let bytes = L::PANEL_COLS * job.blocks * BLOCK_BYTES;
+            let next = Next { packed, rows: next_rows, unfetched: packed, share, bytes, lines };
             let (x, blocks, weight_scale) = (job.x, job.blocks, job.weight_scale);
             let out = job.out.part(0..rows, start..start + width);
-            level.pass(Pass { x, blocks, weight_scale, weights, next, tile_rows, out }, panel);
+            level.pass(Pass { x, blocks, weight_scale, weights, next, follows: start > 0, tile_rows, out }, panel);
         }
     });
+}
+
+/// Asks for the packed rows of a job's first panel, which no pass before it did: in the order in which they are staged, a
+/// line of each row and then the next of each, as memory is busy with all of them at once.
+fn fetch_first(rows: Packed<'_>, blocks: usize) {
+    for line in 0..(blocks * BLOCK_BYTES).div_ceil(64) {
+        for row in rows.chunks_exact(blocks) {
+            prefetch(row, line * 64);
+        }
+    }
 }
 
 /// Lends `steps` steps of this thread's scratch, which keeps its size between jobs. The contents are arbitrary.
