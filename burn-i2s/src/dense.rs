@@ -2,7 +2,8 @@
 //!
 //! `out[m][n]` is one fused chain over ascending `k` from 0, at every shape, thread count and level. The weights of 64
 //! outputs are decoded once per call into scratch and transposed piece by piece into a panel (or both at once, see
-//! [`WeightRows::decode_transposed`]), so that lanes run over outputs, and each piece is used for all rows of `x`:
+//! [`WeightRows::decode_transposed`]), so that lanes run over outputs, and each piece is used for all rows of `x`; for a
+//! few rows, halves need no panel ([`WeightRows::multiply`]):
 //!
 //! ```text
 //!            panel: [128, 64]               x: 6 rows             registers: 6 x 64 outputs
@@ -21,7 +22,7 @@ use crate::kernel::float::multiversion;
 use crate::kernel::float_grid::{RectMut, split_grid};
 use crate::kernel::float_transpose::{Rows, transpose};
 #[cfg(target_arch = "x86_64")]
-use crate::kernel::half_panel::{Half, HalfRows, transpose_halves};
+use crate::kernel::half_panel::{FEW, Half, HalfRows, multiply_halves, transpose_halves};
 use crate::lanes::{LANES, Panel, tile};
 use crate::threads::{units_per_job, with_scratch};
 
@@ -62,6 +63,16 @@ pub trait WeightRows: Sync {
     /// May panic when there are no such rows or columns, or `panel` is not of as many.
     fn decode_transposed(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>, panel: &mut [[f32; 64]]) -> bool {
         let _ = (isa, rows, columns, panel);
+        false
+    }
+
+    /// Writes `sums[m][i]`, the product of row `m` of `x` and row `rows.start + i` as one fused chain over ascending
+    /// columns from 0. Returns false, and may leave `sums` as it is, where panels are better.
+    ///
+    /// # Panics
+    /// May panic when there are no such rows or more than 64, or `x` is not as many rows as `sums` has.
+    fn multiply(&self, isa: Isa, rows: Range<usize>, x: &[f32], sums: &mut [[f32; 64]]) -> bool {
+        let _ = (isa, rows, x, sums);
         false
     }
 }
@@ -115,6 +126,18 @@ impl<'a> DenseMatrix<'a> {
         }
         Ok(Self { bytes, ty, rows, cols, row_bytes })
     }
+
+    /// Rows as halves, if they are.
+    #[cfg(target_arch = "x86_64")]
+    fn halves(&self, rows: &Range<usize>) -> Option<HalfRows<'a>> {
+        let half = match self.ty {
+            GgmlType::F16 => Half::F16,
+            GgmlType::BF16 => Half::Bf16,
+            _ => return None,
+        };
+        let bytes = &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes];
+        Some(HalfRows { bytes, row_bytes: self.row_bytes, half })
+    }
 }
 
 impl WeightRows for DenseMatrix<'_> {
@@ -139,13 +162,12 @@ impl WeightRows for DenseMatrix<'_> {
 
     #[cfg(target_arch = "x86_64")]
     fn decode_transposed(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>, panel: &mut [[f32; 64]]) -> bool {
-        let half = match self.ty {
-            GgmlType::F16 => Half::F16,
-            GgmlType::BF16 => Half::Bf16,
-            _ => return false,
-        };
-        let bytes = &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes];
-        transpose_halves(isa, HalfRows { bytes, row_bytes: self.row_bytes, half }, &columns, panel)
+        self.halves(&rows).is_some_and(|rows| transpose_halves(isa, rows, &columns, panel))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn multiply(&self, isa: Isa, rows: Range<usize>, x: &[f32], sums: &mut [[f32; 64]]) -> bool {
+        sums.len() <= FEW && self.halves(&rows).is_some_and(|rows| multiply_halves(isa, rows, x, sums))
     }
 }
 
@@ -193,42 +215,59 @@ pub fn dense_gemm_many<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &[&
 
 /// All rows of `x` with the weight rows from `first` on, as many as `out` has columns.
 fn multiply_panel<W: WeightRows + ?Sized>(isa: Isa, x: &[f32], weights: &W, first: usize, mut out: RectMut<'_>) {
-    let cols = weights.cols();
     if out.rows() == 0 {
         return;
     }
     let (rows, width) = (out.rows(), out.row_mut(0).len());
     let max_depth = if rows < MANY_ROWS { DEPTH } else { 2 * DEPTH };
-    let stride = cols + ROW_GAP;
-    with_scratch(WIDTH * (rows + max_depth + stride), |scratch| {
+    with_scratch(WIDTH * (rows + max_depth + weights.cols() + ROW_GAP), |scratch| {
         // Sums are collected here, not in `out`, whose rows are often a power of two apart.
-        let (sums, rest) = scratch.split_at_mut(rows * WIDTH);
-        let (panel, decoded) = rest.split_at_mut(max_depth * WIDTH);
-        sums.fill(0.0);
-        let mut is_decoded = false;
-        if width < WIDTH {
-            // The columns beyond the last output are computed too; zeros keep stale values from slowing that down.
-            panel.fill(0.0);
-        }
-        for start in (0..cols).step_by(max_depth) {
-            let end = cols.min(start + max_depth);
-            let panel = &mut panel[..(end - start) * WIDTH];
-            if !weights.decode_transposed(isa, first..first + width, start..end, panel.as_chunks_mut().0) {
-                if !is_decoded {
-                    for (i, row) in decoded.chunks_exact_mut(stride).take(width).enumerate() {
-                        weights.decode(isa, first + i, &mut row[..cols]);
-                    }
-                    is_decoded = true;
-                }
-                let source = Rows { values: &decoded[start..], rows: width, cols: end - start, stride };
-                transpose(isa, source, panel, WIDTH);
-            }
-            multiply(isa, x, cols, start..end, panel, sums);
+        let (sums, scratch) = scratch.split_at_mut(rows * WIDTH);
+        if !weights.multiply(isa, first..first + width, x, sums.as_chunks_mut().0) {
+            let (panel, decoded) = scratch.split_at_mut(max_depth * WIDTH);
+            multiply_by_panels(isa, x, weights, first..first + width, sums, panel, decoded);
         }
         for (row, sums) in sums.chunks_exact(WIDTH).enumerate() {
             out.row_mut(row).copy_from_slice(&sums[..width]);
         }
     });
+}
+
+/// Writes the products of all rows of `x` with the weight rows `outputs` to `sums`, `[rows of x, 64]`, in panels as deep
+/// as the scratch `panel`; `decoded` is scratch for 64 rows.
+fn multiply_by_panels<W: WeightRows + ?Sized>(
+    isa: Isa,
+    x: &[f32],
+    weights: &W,
+    outputs: Range<usize>,
+    sums: &mut [f32],
+    panel: &mut [f32],
+    decoded: &mut [f32],
+) {
+    let (cols, width) = (weights.cols(), outputs.len());
+    let stride = cols + ROW_GAP;
+    sums.fill(0.0);
+    let mut is_decoded = false;
+    if width < WIDTH {
+        // The columns beyond the last output are computed too; zeros keep stale values from slowing that down.
+        panel.fill(0.0);
+    }
+    let max_depth = panel.len() / WIDTH;
+    for start in (0..cols).step_by(max_depth) {
+        let end = cols.min(start + max_depth);
+        let panel = &mut panel[..(end - start) * WIDTH];
+        if !weights.decode_transposed(isa, outputs.clone(), start..end, panel.as_chunks_mut().0) {
+            if !is_decoded {
+                for (row, decoded) in outputs.clone().zip(decoded.chunks_exact_mut(stride)) {
+                    weights.decode(isa, row, &mut decoded[..cols]);
+                }
+                is_decoded = true;
+            }
+            let source = Rows { values: &decoded[start..], rows: width, cols: end - start, stride };
+            transpose(isa, source, panel, WIDTH);
+        }
+        multiply(isa, x, cols, start..end, panel, sums);
+    }
 }
 
 /// Adds the products of columns `depth` of `x` and the panel's rows for them to `sums`, `[rows of x, 64]`.

@@ -1,4 +1,5 @@
-//! Rows of 16-bit floats straight into the transposed f32 panel of a dense product, on the 512-bit levels.
+//! Rows of 16-bit floats straight into the transposed f32 panel of a dense product, or into the product, on the 512-bit
+//! levels.
 //!
 //! Transposed as pairs of halves, which are 32-bit words, and widened after that: half of the shuffles, and no decoded
 //! copy. With few rows of activations this is most of the work.
@@ -48,6 +49,29 @@ pub(crate) fn transpose_halves(
     }
 }
 
+/// The most rows of activations of [`multiply_halves`].
+pub(crate) const FEW: usize = 8;
+
+/// The other way to a product, for a few rows of activations: no panel is stored, each value is used where it is widened.
+///
+/// Writes `sums[m][i]`, the product of row `m` of `x` and row `i` of `rows` as one fused chain over ascending columns from
+/// 0, and returns true; or returns false, where the level has no such kernel or the rows are not whole groups of 32. Sums
+/// beyond the last row of `rows` are written too.
+///
+/// # Panics
+/// When there is no row in `rows` or more than [`COLS`], or `x` is not as many rows of their length as `sums` has, from 1
+/// to [`FEW`].
+pub(crate) fn multiply_halves(isa: Isa, rows: HalfRows<'_>, x: &[f32], sums: &mut [[f32; COLS]]) -> bool {
+    match isa {
+        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) if rows.row_bytes.is_multiple_of(2 * x86::GROUP) => {
+            // SAFETY: both witnesses are built only where avx512f and avx512bw were detected.
+            unsafe { x86::multiply_halves(rows, x, sums) };
+            true
+        }
+        _ => false,
+    }
+}
+
 mod x86 {
     use super::super::avx512::transpose_in_lanes;
     use super::{COLS, Half, HalfRows};
@@ -59,6 +83,9 @@ mod x86 {
 
     /// How many bytes of a row on are prefetched.
     const AHEAD: usize = 256;
+
+    /// The same where 16 rows are read and not 64, which leaves room in the L1 cache for more of each.
+    const FEW_AHEAD: usize = 512;
 
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn transpose_halves(rows: HalfRows<'_>, columns: &Range<usize>, panel: &mut [[[f32; COLS]; GROUP]]) {
@@ -92,6 +119,65 @@ mod x86 {
                         unsafe { _mm512_storeu_ps(panel.as_mut_ptr(), values) };
                     }
                 }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) fn multiply_halves(rows: HalfRows<'_>, x: &[f32], sums: &mut [[f32; COLS]]) {
+        match sums.len() {
+            1 => multiply_rows::<1>(rows, x, sums),
+            2 => multiply_rows::<2>(rows, x, sums),
+            3 => multiply_rows::<3>(rows, x, sums),
+            4 => multiply_rows::<4>(rows, x, sums),
+            5 => multiply_rows::<5>(rows, x, sums),
+            6 => multiply_rows::<6>(rows, x, sums),
+            7 => multiply_rows::<7>(rows, x, sums),
+            8 => multiply_rows::<8>(rows, x, sums),
+            count => panic!("{count} rows of activations"),
+        }
+    }
+
+    /// [`multiply_halves`] of `M` rows of activations. Rows of weights are taken by 16: as many as are a power of two
+    /// apart can be read together without competing for the lines of the L1 cache.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn multiply_rows<const M: usize>(rows: HalfRows<'_>, x: &[f32], sums: &mut [[f32; COLS]]) {
+        let HalfRows { bytes, row_bytes, half } = rows;
+        let (count, groups) = (bytes.len() / row_bytes, row_bytes / (2 * GROUP));
+        assert!((1..=COLS).contains(&count) && row_bytes == groups * 2 * GROUP, "rows of whole groups");
+        let (x, rest) = x.as_chunks::<GROUP>();
+        assert!(rest.is_empty() && x.len() == M * groups && sums.len() == M, "activations of the weights' columns");
+        for first in (0..count).step_by(16) {
+            let mut starts = [bytes.as_ptr(); 16];
+            for (i, start) in starts.iter_mut().enumerate() {
+                *start = start.wrapping_add((first + i).min(count - 1) * row_bytes);
+            }
+            let mut acc = [_mm512_setzero_ps(); M];
+            for group in 0..groups {
+                let at = 2 * GROUP * group;
+                // Behind the end of a row, that far into the row after these 16.
+                let ahead = FEW_AHEAD + if at + FEW_AHEAD < row_bytes { at } else { at + 15 * row_bytes };
+                let mut words = [_mm512_setzero_si512(); 16];
+                for (words, start) in words.iter_mut().zip(starts) {
+                    _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(ahead).cast());
+                    // SAFETY: `start` is that of one of the `count` rows in `bytes`, and each has `groups` groups of 64
+                    // bytes, of which this is one. The load takes any alignment.
+                    *words = unsafe { _mm512_loadu_si512(start.wrapping_add(at).cast()) };
+                }
+                for (i, word) in transpose_words(words).into_iter().enumerate() {
+                    for (odd, values) in widen(word, half).into_iter().enumerate() {
+                        for (m, acc) in acc.iter_mut().enumerate() {
+                            let x = x[m * groups + group][2 * i + odd];
+                            *acc = _mm512_fmadd_ps(_mm512_set1_ps(x), values, *acc);
+                        }
+                    }
+                }
+            }
+            for (acc, sums) in acc.into_iter().zip(&mut *sums) {
+                let sums = &mut sums.as_chunks_mut::<16>().0[first / 16];
+                // SAFETY: `sums` is 64 writable bytes, and the store takes any alignment.
+                unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), acc) };
             }
         }
     }
@@ -201,6 +287,38 @@ mod tests {
             let has = transpose_halves(isa, rows, &(0..32), &mut [[1.0; COLS]; 32]);
             assert_eq!(has, isa.name().starts_with("avx512"), "{isa}");
             assert!(!transpose_halves(isa, rows, &(0..31), &mut [[1.0; COLS]; 31]), "{isa}: no whole group");
+            assert_eq!(multiply_halves(isa, rows, &[1.0; 32], &mut [[1.0; COLS]]), has, "{isa}");
+            let rows = HalfRows { bytes: &[0; 62], row_bytes: 62, half: Half::F16 };
+            assert!(!multiply_halves(isa, rows, &[1.0; 31], &mut [[1.0; COLS]]), "{isa}: no whole group");
+        }
+    }
+
+    #[test]
+    fn a_product_of_few_rows_is_a_chain_over_the_columns() {
+        // Finite halves of all magnitudes and signs in rows of 32 or 96.
+        let halves: Vec<u16> = (0..64 * 96_usize).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 9) as u16 & 0xbbff).collect();
+        let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+        for (&isa, half) in Isa::available().iter().flat_map(|isa| [(isa, Half::F16), (isa, Half::Bf16)]) {
+            let value = |bits: u16| match half {
+                Half::F16 => half::f16::from_bits(bits).to_f32(),
+                Half::Bf16 => half::bf16::from_bits(bits).to_f32(),
+            };
+            for (cols, count, m) in [32, 96].into_iter().flat_map(|cols| {
+                [1, 15, 16, 17, 64].into_iter().flat_map(move |count| (1..=FEW).map(move |m| (cols, count, m)))
+            }) {
+                let x: Vec<f32> = (0..m * cols).map(|i| ((i * 7919) % 255) as f32 / 128.0 - 1.0).collect();
+                let rows = HalfRows { bytes: &bytes[..count * 2 * cols], row_bytes: 2 * cols, half };
+                let mut sums = vec![[f32::NAN; COLS]; m];
+                if !multiply_halves(isa, rows, &x, &mut sums) {
+                    continue;
+                }
+                for (x, sums) in x.chunks_exact(cols).zip(&sums) {
+                    for (row, sum) in halves.chunks_exact(cols).zip(sums).take(count) {
+                        let chain = x.iter().zip(row).fold(0.0f32, |sum, (&x, &bits)| x.mul_add(value(bits), sum));
+                        assert_eq!(sum.to_bits(), chain.to_bits(), "{isa} {half:?}: {m} by {count} of {cols}");
+                    }
+                }
+            }
         }
     }
 
@@ -219,5 +337,18 @@ mod tests {
         assert!(refused(&bytes, 0..32, 32), "65 rows");
         assert!(refused(&bytes[..64], 1..33, 32), "beyond the row");
         assert!(refused(&bytes[..64], 0..32, 64), "a deeper panel");
+
+        let refused = |bytes: &[u8], x: usize, m: usize| {
+            let rows = HalfRows { bytes, row_bytes: 64, half: Half::F16 };
+            let run = || multiply_halves(isa, rows, &vec![0.0; x], &mut vec![[0.0; COLS]; m]);
+            std::panic::catch_unwind(run).is_err()
+        };
+        assert!(!refused(&bytes[..64], 64, 2));
+        assert!(refused(&bytes[..0], 64, 2), "no row");
+        assert!(refused(&bytes, 64, 2), "65 rows");
+        assert!(refused(&bytes[..64], 96, 2), "a third row");
+        assert!(refused(&bytes[..64], 63, 2), "a row that is short");
+        assert!(refused(&bytes[..64], 0, 0), "none");
+        assert!(refused(&bytes[..64], 32 * (FEW + 1), FEW + 1), "many");
     }
 }
