@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::score as kernel;
 use crate::lanes::{LANES, Panel, larger, smaller, tile, tree_max, tree_sum};
 use crate::math::exp_nonpositive;
 
@@ -139,6 +141,28 @@ pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize
 #[inline(always)]
 fn seen<const M: usize>(visible: &[Visible], first: usize, base: usize) -> Range<usize> {
     Visible { start: visible[first].start, end: visible[first + M - 1].end }.within(base)
+}
+
+/// Scores of a block's keys for all rows.
+fn score(isa: Isa, t: &mut Tile<'_>, keys: &[f32], base: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if score_in_registers(isa, t, keys, base) {
+        return;
+    }
+    score_portably(isa, t, keys, base);
+}
+
+/// [`score`] where the level has a kernel for it: the same bits.
+#[cfg(target_arch = "x86_64")]
+fn score_in_registers(isa: Isa, t: &mut Tile<'_>, keys: &[f32], base: usize) -> bool {
+    const { assert!(kernel::CHAIN == CHAIN && kernel::KEYS == BLOCK) };
+    let keys = keys.as_chunks().0;
+    let queries = t.queries.chunks_exact(kernel::ROWS * t.dim);
+    let scores = t.scores.as_chunks_mut().0.as_chunks_mut().0;
+    queries.zip(scores).zip(0..).all(|((queries, scores), tile)| {
+        let seen = seen::<{ kernel::ROWS }>(t.visible, tile * kernel::ROWS, base);
+        kernel::score(isa, queries, keys, seen.start / LANES..seen.end.div_ceil(LANES), scores)
+    })
 }
 
 /// Scores of the groups in which a row sees a key; the others are left alone, nothing reads them. `M` rows are processed
@@ -348,7 +372,7 @@ multiversion!(
     pub(crate) fn fill_queries(tile: &mut Tile<'_>, row: usize, queries: &[f32], scale: f32) = fill_queries_body
 );
 multiversion!(
-    fn score(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
+    fn score_portably(tile: &mut Tile<'_>, keys: &[f32], base: usize) {
         avx512: score_body::<6, 4>,
         avx2: score_body::<6, 1>,
         scalar: score_body::<6, 1>,

@@ -17,7 +17,7 @@ fn reached_by(file: &str) -> &'static [&'static [&'static str]] {
         }
         "avx2.rs" => &[Avx2::FEATURES],
         "avx_vnni.rs" => &[AvxVnni::FEATURES],
-        "avx512.rs" | "half_panel.rs" => &[Avx512Bw::FEATURES, Avx512Vnni::FEATURES],
+        "avx512.rs" | "half_panel.rs" | "score.rs" => &[Avx512Bw::FEATURES, Avx512Vnni::FEATURES],
         "avx512bw.rs" => &[Avx512Bw::FEATURES],
         "avx512_vnni.rs" => &[Avx512Vnni::FEATURES],
         other => panic!("say here which witnesses reach {other}"),

@@ -33,6 +33,8 @@ pub(crate) mod output;
 mod panel;
 pub(crate) mod peak;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod score;
 
 use crate::isa::Isa;
 use crate::layout::{BLOCK, BLOCK_BYTES};
