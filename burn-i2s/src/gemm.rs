@@ -228,23 +228,24 @@ fn divide<'a, T: Output>(
             (pieces.div_ceil(row_pieces).clamp(1, units), row_pieces)
         }
     };
-    let cols_per_job = units.div_ceil(col_pieces) * unit;
-    let rows_per_job = rows.div_ceil(row_pieces);
+    // Pieces that differ by at most one unit: a last one of what is left over would leave its thread idle.
+    let col_cut = |piece: usize| cols.min(units * piece / col_pieces * unit);
+    let row_cut = |piece: usize| rows * piece / row_pieces;
     let mut right = Rect::new(out, rows, cols);
-    for col in (0..cols).step_by(cols_per_job) {
-        let (column, rest) = right.split_columns(cols_per_job.min(cols - col));
+    for col in 0..col_pieces {
+        let (column, rest) = right.split_columns(col_cut(col + 1) - col_cut(col));
         right = rest;
         let mut below = column;
-        for row in (0..rows).step_by(rows_per_job) {
-            let count = rows_per_job.min(rows - row);
+        for row in 0..row_pieces {
+            let (start, count) = (row_cut(row), row_cut(row + 1) - row_cut(row));
             let (out, rest) = below.split_rows(count);
             below = rest;
             let x = Rows {
-                codes: &x.codes[row * blocks..][..count * blocks],
-                sums: &x.sums[row..][..count],
-                scales: &x.scales[row..][..count],
+                codes: &x.codes[start * blocks..][..count * blocks],
+                sums: &x.sums[start..][..count],
+                scales: &x.scales[start..][..count],
             };
-            let weights = &w.blocks()[col * blocks..];
+            let weights = &w.blocks()[col_cut(col) * blocks..];
             jobs.push(Job { x, blocks, weights, weight_scale: w.weight_scale(), tiling, out });
         }
     }
