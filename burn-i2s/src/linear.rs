@@ -131,7 +131,7 @@ pub struct F16Backend;
 impl ComputeBackend for I2sBackend {
     type Linear = BitLinear;
     const NAME: &'static str = "I2_S";
-    const ROWS_PER_PASS: usize = 32;
+    const ROWS_PER_PASS: usize = 2;
 }
 
 impl ComputeBackend for F16Backend {

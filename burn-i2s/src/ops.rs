@@ -54,7 +54,8 @@ pub enum TernaryProduct {
 pub trait I2sOps: Backend {
     /// Lends the bytes of a U8 tensor; returns how many there are (an operation must return something).
     fn lend_bytes(tensor: IntTensor<Self>, read: &mut dyn FnMut(&[u8])) -> usize;
-    /// Lends the values of an f32 tensor; returns how many there are.
+    /// Lends the values of an f32 tensor, and keeps the buffer for later results if nothing else holds it; returns how many
+    /// there are.
     fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32])) -> usize;
     /// See [`gather_rows`].
     fn gather_rows(indices: IntTensor<Self>, table: &DenseMatrix<'_>, scale: f32) -> FloatTensor<Self>;
@@ -118,6 +119,16 @@ pub fn with_bytes<const D: usize, R>(tensors: &[Tensor<D, Int>], read: impl FnOn
 /// Calls `read` with the values of f32 tensors, in order.
 pub fn with_floats<R>(tensors: &[Tensor<1>], read: impl FnOnce(&[&[f32]]) -> R) -> R {
     lend_all(tensors, &|tensor, each| Dispatch::lend_floats(tensor.clone().into_dispatch(), each), read)
+}
+
+/// Calls `read` with the values of a tensor that is not needed any more: its buffer is kept for later results.
+pub(crate) fn read_last(tensor: Tensor<2>, read: impl FnOnce(&[f32])) {
+    let mut read = Some(read);
+    Dispatch::lend_floats(tensor.into_dispatch(), &mut |values| {
+        if let Some(read) = read.take() {
+            read(values);
+        }
+    });
 }
 
 /// Lends one tensor's values to a closure.
@@ -286,8 +297,7 @@ macro_rules! implement {
                 tensor.shape().num_elements()
             }
             fn lend_floats(tensor: FloatTensor<Self>, read: &mut dyn FnMut(&[f32])) -> usize {
-                <Self as CpuBackend>::with_floats(&tensor, read);
-                tensor.shape().num_elements()
+                body::lend_floats::<Self>(tensor, read)
             }
             fn gather_rows(indices: IntTensor<Self>, table: &DenseMatrix<'_>, scale: f32) -> FloatTensor<Self> {
                 body::gather_rows::<Self>(&indices, table, scale)

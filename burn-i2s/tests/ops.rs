@@ -12,7 +12,7 @@ use burn_i2s::linear::{
 };
 use burn_i2s::ops::{self, with_bytes, with_floats};
 use burn_i2s::pack;
-use burn_i2s::pieces::in_pieces;
+use burn_i2s::pieces::Pieces;
 use burn_i2s::table::RowTable;
 
 fn devices() -> Vec<Device> {
@@ -247,15 +247,16 @@ fn pieces_are_put_together_in_order_and_keep_level_and_thread() {
             let calls = std::sync::Mutex::new(Vec::new());
             let run = |fewest: usize| {
                 calls.lock().unwrap().clear();
-                let inputs = [matrix(&values, cols, &device), matrix(&values, cols, &device)];
-                let [doubled, negated] = pool.install(|| {
+                let (doubled, negated) = pool.install(|| {
                     Isa::Scalar.scope(|| {
-                        in_pieces(inputs, fewest, |[a, b], rows| {
+                        let mut pieces = Pieces::of(matrix(&values, cols, &device), fewest);
+                        let [negated, _] = pieces.step([matrix(&values, cols, &device)], [cols, 1], |a, [b], rows| {
                             assert_eq!(Isa::current(), Isa::Scalar);
                             assert_eq!(floats(a.clone()), &values[rows.start * cols..rows.end * cols]);
-                            calls.lock().unwrap().push(rows);
-                            [a * 2.0, -b]
-                        })
+                            calls.lock().unwrap().push(rows.clone());
+                            (a * 2.0, [-b.clone(), b.slice([0..rows.len(), 0..1])])
+                        });
+                        (pieces.join(), negated)
                     })
                 });
                 assert_eq!(floats(doubled), values.iter().map(|value| value * 2.0).collect::<Vec<_>>());
@@ -270,5 +271,33 @@ fn pieces_are_put_together_in_order_and_keep_level_and_thread() {
             assert_eq!(run(rows / threads), threads);
             assert_eq!(run(rows / threads + 1), 1, "too few rows a thread");
         }
+    }
+}
+
+#[test]
+fn many_rows_are_taken_a_piece_at_a_time_by_one_thread_too() {
+    let (rows, cols) = (1000, 2);
+    let values = noise(5, rows * cols);
+    for device in devices() {
+        let calls = std::sync::Mutex::new(Vec::new());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let (joined, outputs) = pool.install(|| {
+            let mut pieces = Pieces::of(matrix(&values, cols, &device), 1);
+            // Pieces stay apart from step to step.
+            let outputs = [1, 2].map(|_| {
+                let [output] = pieces.step([], [cols], |piece, [], rows| {
+                    calls.lock().unwrap().push(rows);
+                    (piece.clone() * 2.0, [piece])
+                });
+                output
+            });
+            (pieces.join(), outputs)
+        });
+        let times = |factor: f32| values.iter().map(|value| value * factor).collect::<Vec<_>>();
+        assert_eq!(floats(joined), times(4.0));
+        assert_eq!(outputs.map(floats), [times(1.0), times(2.0)]);
+        let calls = calls.into_inner().unwrap();
+        assert_eq!(calls.len(), 14, "pieces of about 128");
+        assert!(calls.iter().all(|rows| (128..=143).contains(&rows.len())), "{calls:?}");
     }
 }

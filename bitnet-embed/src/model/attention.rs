@@ -69,6 +69,12 @@ impl<B: ComputeBackend> SelfAttention<B> {
         [rotate(query, &self.q_norm, &rope, positions), rotate(key, &self.k_norm, &rope, positions), value]
     }
 
+    /// The widths of what [`project`](Self::project) makes.
+    pub(super) fn widths(&self) -> [usize; 3] {
+        let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
+        [num_heads, num_kv_heads, num_kv_heads].map(|heads| heads * head_dim)
+    }
+
     /// What the tokens attend to, before `o_proj`: [`project`](Self::project)ed tensors of the whole batch to
     /// `[tokens, num_heads * head_dim]`.
     pub fn attend(&self, [query, key, value]: [Tensor<2>; 3], batch: &RaggedBatch) -> Tensor<2> {

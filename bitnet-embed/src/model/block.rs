@@ -10,7 +10,8 @@ use burn::tensor::{Device, Tensor};
 use burn_i2s::linear::{ComputeBackend, LinearError, LinearLayer};
 use burn_i2s::norm::RmsNorm;
 use burn_i2s::ops;
-use burn_i2s::pieces::in_pieces;
+use burn_i2s::pieces::Pieces;
+use std::ops::Range;
 
 /// Attention and feed-forward, each normalised before and, in Gemma 3, after.
 ///
@@ -52,17 +53,35 @@ impl<B: ComputeBackend> Block<B> {
         })
     }
 
-    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`. Tokens meet in attention alone; before and after it each
-    /// thread has its own.
+    /// `[tokens, hidden_size]` to `[tokens, hidden_size]`.
     pub fn forward(&self, hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
-        let heads = in_pieces([hidden_states.clone()], B::ROWS_PER_PASS, |[hidden_states], tokens| {
-            self.self_attn.project(self.input_layernorm.forward(hidden_states), batch, tokens)
+        let tokens = 0..hidden_states.dims()[0];
+        let attended = self.self_attn.attend(self.before_attention(hidden_states.clone(), batch, tokens), batch);
+        self.after_attention(hidden_states, attended)
+    }
+
+    /// `blocks` one after the other, `[tokens, hidden_size]` to `[tokens, hidden_size]`. Tokens meet in attention alone:
+    /// from the attention of a block to that of the next each thread has its own.
+    pub(super) fn forward_all(blocks: &[Self], hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
+        let Some((first, others)) = blocks.split_first() else { return hidden_states };
+        let mut pieces = Pieces::of(hidden_states, B::ROWS_PER_PASS);
+        let widths = first.self_attn.widths();
+        let mut heads = pieces.step([], widths, |hidden_states, [], tokens| {
+            (hidden_states.clone(), first.before_attention(hidden_states, batch, tokens))
         });
-        let attended = self.self_attn.attend(heads, batch);
-        let [hidden_states] = in_pieces([hidden_states, attended], B::ROWS_PER_PASS, |[hidden_states, attended], _| {
-            [self.after_attention(hidden_states, attended)]
-        });
-        hidden_states
+        let mut block = first;
+        for next in others {
+            let attended = block.self_attn.attend(heads, batch);
+            heads = pieces.step([attended], widths, |hidden_states, [attended], tokens| {
+                let hidden_states = block.after_attention(hidden_states, attended);
+                (hidden_states.clone(), next.before_attention(hidden_states, batch, tokens))
+            });
+            block = next;
+        }
+        let attended = block.self_attn.attend(heads, batch);
+        let [] = pieces
+            .step([attended], [], |hidden_states, [attended], _| (block.after_attention(hidden_states, attended), []));
+        pieces.join()
     }
 
     /// [`forward`](Self::forward) of some tokens alone: `[tokens, hidden_size]` to `[asked, hidden_size]`. Each row has
@@ -70,6 +89,11 @@ impl<B: ComputeBackend> Block<B> {
     pub fn forward_of(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, asked: &TokenRows) -> Tensor<2> {
         let attended = self.self_attn.attend_of(self.input_layernorm.forward(hidden_states.clone()), batch, asked);
         self.after_attention(ops::select_rows(hidden_states, asked.rows()), attended)
+    }
+
+    /// What is done to each token by itself before it attends to others: queries, keys and values of the tokens `tokens`.
+    fn before_attention(&self, hidden_states: Tensor<2>, batch: &RaggedBatch, tokens: Range<usize>) -> [Tensor<2>; 3] {
+        self.self_attn.project(self.input_layernorm.forward(hidden_states), batch, tokens)
     }
 
     /// What is done to each token by itself, given what it attends to.

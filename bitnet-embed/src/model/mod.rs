@@ -113,8 +113,7 @@ impl<B: ComputeBackend> BitNetEmbedding<B> {
     }
 
     fn through(&self, layers: &[Block<B>], input_ids: Tensor<1, Int>, batch: &RaggedBatch) -> Tensor<2> {
-        let embedded = self.embed_tokens.forward(input_ids, self.embedding_scale);
-        layers.iter().fold(embedded, |hidden, layer| layer.forward(hidden, batch))
+        Block::forward_all(layers, self.embed_tokens.forward(input_ids, self.embedding_scale), batch)
     }
 
     /// How [`forward`](Self::forward) makes one vector of a text's states.

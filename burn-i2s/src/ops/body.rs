@@ -56,6 +56,13 @@ fn finish<B: CpuBackend>(tensor: FloatTensor<B>) {
     }
 }
 
+pub(super) fn lend_floats<B: CpuBackend>(tensor: FloatTensor<B>, read: &mut dyn FnMut(&[f32])) -> usize {
+    let count = tensor.shape().num_elements();
+    B::with_floats(&tensor, read);
+    finish::<B>(tensor);
+    count
+}
+
 pub(super) fn gather_rows<B: CpuBackend>(
     indices: &IntTensor<B>,
     table: &DenseMatrix<'_>,
