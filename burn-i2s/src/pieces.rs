@@ -30,8 +30,8 @@ impl Pieces {
         let [rows, _] = tensor.dims();
         let threads = threads::available();
         let count = match rows / threads {
-            each if each < fewest => 1,
-            each => threads * (each / ROWS.max(2 * fewest)).max(1),
+            each if each < fewest.max(1) => 1,
+            each => threads * (each / ROWS.max(fewest.saturating_mul(2))).max(1),
         };
         if count == 1 {
             return Self { rows, pieces: vec![tensor] };
@@ -57,7 +57,7 @@ impl Pieces {
         assert!(inputs.iter().all(|input| input.dims()[0] == rows), "tensors of {rows} rows");
         let count = self.pieces.len();
         if count == 1 {
-            let (piece, outputs) = f(self.pieces.remove(0), inputs, 0..rows);
+            let (piece, outputs) = f(self.pieces.swap_remove(0), inputs, 0..rows);
             self.pieces.push(piece);
             return outputs;
         }
@@ -105,7 +105,7 @@ impl Pieces {
 
     /// The tensor.
     pub fn join(mut self) -> Tensor<2> {
-        if self.pieces.len() == 1 { self.pieces.remove(0) } else { Tensor::cat(self.pieces, 0) }
+        if self.pieces.len() == 1 { self.pieces.swap_remove(0) } else { Tensor::cat(self.pieces, 0) }
     }
 }
 
