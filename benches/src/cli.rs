@@ -2,11 +2,12 @@
 
 use crate::clock::Clock;
 use crate::error::BenchError;
+use crate::limits::{self, Measure};
 use crate::model::BenchModel;
 use crate::run::{self, Tests};
 use crate::table::{self, Format};
 use crate::texts::{self, TextTests};
-use crate::{limits, tune, verify};
+use crate::{tune, verify};
 use bitnet_embed::embedder::BackendKind;
 use burn_i2s::isa::Isa;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -99,14 +100,17 @@ struct LimitsArguments {
     /// Prompt lengths of those forwards
     #[arg(short = 'p', long, value_name = "LIST", default_value = "128", value_parser = parse_lengths)]
     n_prompt: List,
+    /// Threads; the limit is that of one, times so many
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Measure CPU time rather than the time that passes: for machines that others use, too
     #[arg(long)]
     cpu_time: bool,
     /// Milliseconds for each figure
-    #[arg(long, value_name = "MS", default_value_t = 200)]
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     time: u64,
 }
 
@@ -119,7 +123,7 @@ struct TuneArguments {
     #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
     /// Milliseconds for each comparison
-    #[arg(long, value_name = "MS", default_value_t = 100)]
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     time: u64,
 }
 
@@ -129,7 +133,7 @@ struct TextsArguments {
     #[arg(short, long = "model", value_name = "FILE")]
     models: Vec<PathBuf>,
     /// How many texts
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
     /// About how many tokens each
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -147,7 +151,7 @@ struct TextsArguments {
     #[arg(long, value_enum)]
     backend: Option<BackendArgument>,
     /// Instruction-set level; the best one by default
-    #[arg(long, value_name = "LEVEL", value_parser = parse_isa)]
+    #[arg(long, value_name = "LEVEL", env = ISA_VARIABLE, value_parser = parse_isa)]
     isa: Option<Isa>,
 }
 
@@ -171,9 +175,12 @@ impl From<BackendArgument> for BackendKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct List(Vec<usize>);
 
-/// The longest text and the most threads: more are a slip of the finger.
+/// The most tokens of one forward and the most threads: more are a slip of the finger.
 const MAX_TOKENS: usize = 1 << 20;
 const MAX_THREADS: usize = 1 << 10;
+
+/// The most tokens of all texts, which are held in memory.
+const MAX_TEXT_TOKENS: usize = 1 << 26;
 
 fn parse_lengths(text: &str) -> Result<List, String> {
     parse_list(text, MAX_TOKENS)
@@ -258,6 +265,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 BenchError::NoModel
                 | BenchError::NoCpuTime
                 | BenchError::Threads { .. }
+                | BenchError::Forward { .. }
+                | BenchError::Texts { .. }
                 | BenchError::Context { .. } => 2,
                 BenchError::Output(_) => 5,
                 _ => 3,
@@ -279,13 +288,18 @@ fn bench(arguments: &BenchArguments) -> Result<(), BenchError> {
             eprintln!("note: {note}");
         }
     }
+    let texts = arguments.texts as usize;
+    let too_many = |n_prompt: usize| n_prompt.saturating_mul(texts) > MAX_TOKENS;
+    if let Some(&n_prompt) = arguments.n_prompt.0.iter().find(|&&n_prompt| too_many(n_prompt)) {
+        return Err(BenchError::Forward { n_prompt, texts, limit: MAX_TOKENS });
+    }
     let isa = arguments.isa.unwrap_or_else(Isa::best);
     let models = open(&arguments.models, arguments.backend, isa, &arguments.n_prompt)?;
     let tests = Tests {
         n_prompt: arguments.n_prompt.0.clone(),
         threads: arguments.threads.clone().map_or_else(|| vec![rayon::current_num_threads()], |list| list.0),
         repetitions: arguments.repetitions as usize,
-        texts: arguments.texts as usize,
+        texts,
         isa,
         cpu_time: checked(arguments.cpu_time)?,
         warmup: !arguments.no_warmup,
@@ -324,16 +338,20 @@ fn open(
 
 fn limits(arguments: &LimitsArguments) -> Result<(), BenchError> {
     let isa = arguments.isa.unwrap_or_else(Isa::best);
-    let time = Duration::from_millis(arguments.time);
-    let clock = if checked(arguments.cpu_time)? { Clock::Cpu { threads: 1 } } else { Clock::Wall };
+    let measure = Measure {
+        isa,
+        threads: usize::from(arguments.threads),
+        cpu_time: checked(arguments.cpu_time)?,
+        time: Duration::from_millis(arguments.time),
+    };
     let models = open(&arguments.models, None, isa, &arguments.n_prompt)?;
-    on_threads(1, || {
+    on_threads(measure.threads, || {
         isa.scope(|| {
-            limits::kernels(isa, clock, time, &mut io::stdout())?;
+            limits::kernels(measure, &mut io::stdout())?;
             if models.is_empty() {
                 return Ok(());
             }
-            limits::forwards(&models, &arguments.n_prompt.0, isa, clock, time, &mut io::stdout())
+            limits::forwards(&models, &arguments.n_prompt.0, measure, &mut io::stdout())
         })
     })
 }
@@ -353,11 +371,15 @@ fn texts(arguments: &TextsArguments) -> Result<(), BenchError> {
     if arguments.models.is_empty() {
         return Err(BenchError::NoModel);
     }
+    let (count, tokens) = (arguments.count as usize, arguments.tokens as usize);
+    if count.saturating_mul(tokens) > MAX_TEXT_TOKENS {
+        return Err(BenchError::Texts { count, tokens, limit: MAX_TEXT_TOKENS });
+    }
     for path in &arguments.models {
         for &threads in &arguments.threads.0 {
             let tests = TextTests {
-                count: arguments.count as usize,
-                tokens: arguments.tokens as usize,
+                count,
+                tokens,
                 threads,
                 repetitions: arguments.repetitions as usize,
                 isa: arguments.isa.unwrap_or_else(Isa::best),

@@ -45,7 +45,7 @@ pub enum BenchError {
     Embed(#[from] EmbedError),
     /// A prompt is longer than what the model was made for.
     #[error(
-        "{}: -p {n_prompt} is longer than the model's context of {context} tokens; give at most {context}",
+        "{}: a text of {n_prompt} tokens is longer than the model's context of {context}; give at most {context}",
         path.display()
     )]
     Context {
@@ -55,6 +55,28 @@ pub enum BenchError {
         n_prompt: usize,
         /// Tokens the model was made for.
         context: usize,
+    },
+    /// Texts of one forward have too many tokens together.
+    #[error(
+        "{texts} texts of {n_prompt} tokens are more than the {limit} that one forward may have; give fewer or shorter ones"
+    )]
+    Forward {
+        /// Tokens of a text.
+        n_prompt: usize,
+        /// Texts.
+        texts: usize,
+        /// The most tokens.
+        limit: usize,
+    },
+    /// All texts have too many tokens together.
+    #[error("{count} texts of {tokens} tokens are more than {limit} tokens in all; give a smaller --count or --tokens")]
+    Texts {
+        /// Texts.
+        count: usize,
+        /// Tokens of a text.
+        tokens: usize,
+        /// The most tokens.
+        limit: usize,
     },
     /// Threads could not be started.
     #[error("cannot start {threads} threads: {source}")]

@@ -12,7 +12,7 @@ use bitnet_embed::batch::RaggedBatch;
 use burn_i2s::gemm::{spin_multiply_add, ternary_gemm};
 use burn_i2s::isa::Isa;
 use burn_i2s::matrix::TernaryMatrix;
-use burn_i2s::peak::fma_peak;
+use burn_i2s::peak::spin_fma;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,35 @@ const ROWS: [usize; 5] = [1, 8, 32, 128, 512];
 /// Rounds of one reading of a limit: about half a millisecond.
 const ROUNDS: u64 = 200_000;
 
+/// How limits and rates are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// The instruction-set level.
+    pub isa: Isa,
+    /// Threads of the products and forwards; limits are of one, times so many.
+    pub threads: usize,
+    /// Whether CPU time is measured, rather than the time that passes.
+    pub cpu_time: bool,
+    /// What each figure takes at least.
+    pub time: Duration,
+}
+
+impl Measure {
+    /// The clock of work on so many threads.
+    fn clock(self, threads: usize) -> Clock {
+        if self.cpu_time { Clock::Cpu { threads: threads as u32 } } else { Clock::Wall }
+    }
+
+    /// Billions of int8 products a second that all threads could do.
+    fn limit(self) -> f64 {
+        multiply_add_limit(self.isa, self.clock(1)).map_or(f64::INFINITY, |limit| limit * self.threads as f64)
+    }
+
+    fn on_threads(self) -> String {
+        if self.threads == 1 { "one thread".into() } else { format!("{} threads", self.threads) }
+    }
+}
+
 /// Billions of int8 products a second of one thread on registers; `None` where the level has no instruction for them.
 pub fn multiply_add_limit(isa: Isa, clock: Clock) -> Option<f64> {
     let timer = clock.start();
@@ -29,11 +58,16 @@ pub fn multiply_add_limit(isa: Isa, clock: Clock) -> Option<f64> {
     Some(products as f64 / timer.elapsed().as_nanos() as f64)
 }
 
+/// The fewest readings of a figure, however long they take.
+const READINGS: usize = 3;
+
 /// Repeats `reading` for `time` and keeps the best of each of its figures.
 fn best<const N: usize>(time: Duration, mut reading: impl FnMut() -> [f64; N]) -> [f64; N] {
     let mut best = [0.0; N];
     let timer = Instant::now();
-    while timer.elapsed() < time {
+    let mut readings = 0;
+    while readings < READINGS || timer.elapsed() < time {
+        readings += 1;
         for (best, new) in best.iter_mut().zip(reading()) {
             *best = f64::max(*best, new);
         }
@@ -41,18 +75,25 @@ fn best<const N: usize>(time: Duration, mut reading: impl FnMut() -> [f64; N]) -
     best
 }
 
-/// Prints the limits of every level, and `isa`'s ternary product as a part of its own at the shapes of the real models.
+/// Prints the limits of every level, and the ternary product as a part of its own at the shapes of the real models. To be
+/// called in a pool of as many threads as `measure` says.
 ///
 /// # Errors
 /// When `out` cannot be written.
 ///
 /// # Panics
 /// When a kernel differs from the scalar level.
-pub fn kernels(isa: Isa, clock: Clock, time: Duration, out: &mut dyn Write) -> io::Result<()> {
+pub fn kernels(measure: Measure, out: &mut dyn Write) -> io::Result<()> {
+    let Measure { isa, time, .. } = measure;
+    let clock = measure.clock(1);
     writeln!(out, "Register-only limits of one thread, billions a second (int8 products; f32 multiply-adds):\n")?;
     for &level in Isa::available() {
-        let [int8, fma] =
-            best(time, || [multiply_add_limit(level, clock).unwrap_or(0.0), fma_peak(level, 100_000) / 1e9]);
+        let [int8, fma] = best(time, || {
+            let int8 = multiply_add_limit(level, clock).unwrap_or(0.0);
+            let timer = clock.start();
+            let fma = spin_fma(level, ROUNDS as usize / 2) as f64 / timer.elapsed().as_nanos() as f64;
+            [int8, fma]
+        });
         writeln!(out, "  {:<12} {int8:8.1} {fma:8.1}", level.name())?;
     }
     if multiply_add_limit(isa, clock).is_none() {
@@ -60,7 +101,8 @@ pub fn kernels(isa: Isa, clock: Clock, time: Duration, out: &mut dyn Write) -> i
     }
     writeln!(
         out,
-        "\nTernary product on {isa}, one thread, weights in cache, percent of its limit, by activation rows:\n"
+        "\nTernary product on {isa}, {}, weights in cache, percent of the limit, by activation rows:\n",
+        measure.on_threads()
     )?;
     let columns: String = ROWS.iter().map(|rows| format!(" {rows:>6}")).collect();
     writeln!(out, "  {:<5} {:<10} {:>5} x {:<5}{columns}", "model", "layers", "out", "in")?;
@@ -68,7 +110,7 @@ pub fn kernels(isa: Isa, clock: Clock, time: Duration, out: &mut dyn Write) -> i
         let mut line =
             format!("  {:<5} {:<10} {:>5} x {:<5}", shape.model, shape.layers, shape.out_features, shape.in_features);
         for rows in ROWS {
-            let part = ternary_part(isa, clock, time, rows, shape);
+            let part = ternary_part(measure, rows, shape);
             line.push_str(&format!(" {:>6.1}", 100.0 * part));
         }
         writeln!(out, "{line}")?;
@@ -76,7 +118,9 @@ pub fn kernels(isa: Isa, clock: Clock, time: Duration, out: &mut dyn Write) -> i
     Ok(())
 }
 
-fn ternary_part(isa: Isa, clock: Clock, time: Duration, rows: usize, shape: LayerShape) -> f64 {
+fn ternary_part(measure: Measure, rows: usize, shape: LayerShape) -> f64 {
+    let Measure { isa, time, .. } = measure;
+    let clock = measure.clock(measure.threads);
     let LayerShape { in_features, out_features, .. } = shape;
     let mut random = Random(rows as u64);
     let packed = random.ternary(out_features, in_features);
@@ -92,7 +136,7 @@ fn ternary_part(isa: Isa, clock: Clock, time: Duration, rows: usize, shape: Laye
     }
     let products = (rows * in_features * out_features) as f64;
     let [limit, rate] = best(time, || {
-        let limit = multiply_add_limit(isa, clock).unwrap_or(f64::INFINITY);
+        let limit = measure.limit();
         // About as long as a reading of the limit.
         let times = ((1e8 / products) as usize).clamp(1, 1000);
         let timer = clock.start();
@@ -104,7 +148,7 @@ fn ternary_part(isa: Isa, clock: Clock, time: Duration, rows: usize, shape: Laye
     rate / limit
 }
 
-/// Prints each model's forwards on one thread as a part of the int8 limit: tokens a second times the weights a token
+/// Prints each model's forwards as a part of the int8 limit, in a pool as for [`kernels`]: tokens a second times the weights a token
 /// is multiplied with.
 ///
 /// # Errors
@@ -112,19 +156,19 @@ fn ternary_part(isa: Isa, clock: Clock, time: Duration, rows: usize, shape: Laye
 pub fn forwards(
     models: &[BenchModel],
     n_prompt: &[usize],
-    isa: Isa,
-    clock: Clock,
-    time: Duration,
+    measure: Measure,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
-    writeln!(out, "\nWhole forwards on {isa}, one thread: tokens a second times projection weights, of the limit:\n")?;
+    let (isa, clock) = (measure.isa, measure.clock(measure.threads));
+    let threads = measure.on_threads();
+    writeln!(out, "\nWhole forwards on {isa}, {threads}: tokens a second times projection weights, of the limit:\n")?;
     for model in models {
         for &tokens in n_prompt {
             let batch = RaggedBatch::new(&[tokens]);
             let ids = model.random_ids(&mut Random(1), tokens, 1);
             model.forward(&ids, &batch);
-            let [limit, rate] = best(time * 10, || {
-                let limit = multiply_add_limit(isa, clock).unwrap_or(f64::INFINITY);
+            let [limit, rate] = best(measure.time * 10, || {
+                let limit = measure.limit();
                 let timer = clock.start();
                 model.forward(&ids, &batch);
                 [limit, tokens as f64 / timer.elapsed().as_secs_f64()]

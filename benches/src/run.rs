@@ -73,7 +73,8 @@ pub fn run(models: &[BenchModel], tests: &Tests, progress: &mut dyn FnMut(&str))
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|source| BenchError::Threads { threads, source })?;
         for &n_prompt in &tests.n_prompt {
-            progress(&format!("{threads} threads, pp{n_prompt}"));
+            let plural = if threads == 1 { "" } else { "s" };
+            progress(&format!("{threads} thread{plural}, pp{n_prompt}"));
             rows.extend(pool.install(|| tests.isa.scope(|| test(models, tests, threads, n_prompt)))?);
         }
     }

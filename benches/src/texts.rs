@@ -46,6 +46,11 @@ pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), Be
         builder = builder.backend(backend);
     }
     let embedder = builder.open(path)?;
+    // Texts are up to half as long again as what was asked for.
+    let (n_prompt, context) = (tests.tokens + tests.tokens / 2, embedder.max_tokens());
+    if n_prompt > context {
+        return Err(BenchError::Context { path: path.to_path_buf(), n_prompt, context });
+    }
     let mut random = Random(1);
     let texts = make_texts(&embedder, &mut random, tests)?;
     let vocab_size = embedder.config().vocab_size;
@@ -98,23 +103,26 @@ pub fn run(path: &Path, tests: &TextTests, out: &mut dyn Write) -> Result<(), Be
 }
 
 /// Texts of made-up words, so that a tokenizer's memory of words does not answer for it. Their lengths vary by half of
-/// what was asked for either way.
+/// what was asked for either way; a text is taken to have the tokens of its words.
 fn make_texts(embedder: &Embedder, random: &mut Random, tests: &TextTests) -> Result<Vec<String>, BenchError> {
     const SYLLABLES: [&str; 24] = [
         "ba", "con", "der", "el", "fi", "gra", "hu", "ing", "jo", "ka", "li", "mon", "ne", "or", "pre", "qui", "ra",
         "sta", "ter", "un", "ver", "wil", "yo", "ze",
     ];
+    let special = embedder.tokenize("")?.len();
     let mut texts = Vec::with_capacity(tests.count);
     for _ in 0..tests.count {
         let wanted = tests.tokens / 2 + random.below(tests.tokens + 1);
-        let mut text = String::new();
-        while text.is_empty() || embedder.tokenize(&text)?.len() < wanted {
+        let (mut text, mut tokens) = (String::new(), special);
+        while text.is_empty() || tokens < wanted {
+            let start = text.len();
             if !text.is_empty() {
                 text.push(' ');
             }
             for _ in 0..1 + random.below(4) {
                 text.push_str(SYLLABLES[random.below(SYLLABLES.len())]);
             }
+            tokens += (embedder.tokenize(&text[start..])?.len() - special).max(1);
         }
         texts.push(text);
     }

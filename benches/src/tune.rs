@@ -15,8 +15,33 @@ use std::time::{Duration, Instant};
 /// The most activation rows that the scalar level is asked for: it takes its time.
 const SCALAR_ROWS: usize = 8;
 
-/// Activation rows up to which dot products and panels are compared.
-const MOST_DOT_ROWS: usize = 40;
+/// Activation rows at which dot products and panels are compared, and for how many numbers of rows each stands. What is
+/// faster may change several times between them, with the tiles that rows fill.
+const DOT_ROWS: [(usize, f64); 20] = [
+    (1, 1.0),
+    (2, 1.0),
+    (3, 1.0),
+    (4, 1.0),
+    (5, 1.0),
+    (6, 1.0),
+    (7, 1.0),
+    (8, 1.0),
+    (9, 1.0),
+    (10, 1.0),
+    (12, 2.0),
+    (14, 2.0),
+    (16, 2.0),
+    (18, 2.0),
+    (20, 2.0),
+    (24, 4.0),
+    (28, 4.0),
+    (32, 4.0),
+    (36, 4.0),
+    (40, 4.0),
+];
+
+/// The part by which the table may be worse than the best without a mark.
+const NOISE: f64 = 0.01;
 
 /// Sizes of a tile that are tried; a level takes no more than it has registers for.
 const TILE_ROWS: [usize; 5] = [1, 2, 3, 4, 5];
@@ -36,24 +61,33 @@ const JOBS_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 /// # Panics
 /// When an alternative gives another result.
 pub fn sizes(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "Sizes of the ternary product on {isa}; a * where the table has another than the best found.")?;
+    writeln!(out, "Sizes of the ternary product on {isa}; a * where the table's is not the best found.")?;
     if isa == Isa::Scalar {
         return writeln!(out, "\nThe scalar level has no sizes to compare.");
     }
-    writeln!(out, "\nOne thread: rows from which panels beat dot products, and rows of a tile at 128:\n")?;
-    writeln!(out, "  {:<5} {:<10} {:>5} x {:<5} panels from (table)  tile (table)", "model", "layers", "out", "in")?;
+    writeln!(
+        out,
+        "\nOne thread: from how many rows on panels rather than dot products take the least time over 1 to 40"
+    )?;
+    writeln!(out, "rows, in brackets what the table's number costs beside it, and rows of a tile at 128:\n")?;
+    writeln!(
+        out,
+        "  {:<5} {:<10} {:>5} x {:<5} panels from (table)          tile (table)",
+        "model", "layers", "out", "in"
+    )?;
     for shape in LAYER_SHAPES {
         let case = Case::new(shape);
         let own = Tiling::of(isa, shape.in_features);
-        let from = case.panels_from(isa, own, time);
+        let (from, loss) = case.panels_from(isa, own, time);
         let tiles = TILE_ROWS.map(|tile_rows| Tiling { tile_rows, panel_from: 1, ..own });
-        let tile = TILE_ROWS[case.fastest(isa, 128, &tiles, time)];
-        let found = from.map_or_else(|| "never".into(), |rows| rows.to_string());
-        let table = if own.panel_from == usize::MAX { "never".into() } else { own.panel_from.to_string() };
-        let (from_mark, tile_mark) = (mark(found == table), mark(tile == own.tile_rows));
+        let tile = TILE_ROWS[case.fastest(isa, 128, &tiles, time).0];
+        let name = |from: usize| if from == usize::MAX { "never".into() } else { from.to_string() };
+        let (from, table) = (name(from), name(own.panel_from));
+        let (from_mark, tile_mark) = (mark(loss < NOISE), mark(tile == own.tile_rows));
+        let loss = format!("({table}, +{:.1} %)", 100.0 * loss);
         writeln!(
             out,
-            "  {} {found:>10}{from_mark} ({table:>5}) {tile:>8}{tile_mark} ({})",
+            "  {} {from:>10}{from_mark} {loss:<16} {tile:>8}{tile_mark} ({})",
             shape_columns(shape),
             own.tile_rows
         )?;
@@ -82,7 +116,7 @@ pub fn splits(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
             .collect();
         write!(out, "  {}", shape_columns(shape))?;
         for rows in SPLIT_ROWS {
-            let best = splits[case.fastest(isa, rows, &splits, time)];
+            let best = splits[case.fastest(isa, rows, &splits, time).0];
             let text = format!("{}{}", split_name(best), mark(best == own));
             write!(out, " {text:>19}")?;
         }
@@ -123,23 +157,28 @@ impl Case {
         TernaryMatrix::new(&self.packed, self.shape.out_features, self.shape.in_features).expect("whole blocks")
     }
 
-    /// The fewest rows from which panels are always faster, by halving; `None` if they never are.
-    fn panels_from(&self, isa: Isa, tiling: Tiling, time: Duration) -> Option<usize> {
+    /// From how many rows on panels take the least time over all numbers of rows (`usize::MAX` for never), and which part
+    /// more the table's number takes.
+    fn panels_from(&self, isa: Isa, tiling: Tiling, time: Duration) -> (usize, f64) {
         let kinds = [Tiling { panel_from: usize::MAX, ..tiling }, Tiling { panel_from: 1, ..tiling }];
-        let panels_win = |rows| self.fastest(isa, rows, &kinds, time) == 1;
-        if !panels_win(MOST_DOT_ROWS) {
-            return None;
-        }
-        let (mut dots, mut panels) = (0, MOST_DOT_ROWS);
-        while panels - dots > 1 {
-            let rows = (dots + panels) / 2;
-            if panels_win(rows) { panels = rows } else { dots = rows }
-        }
-        Some(panels)
+        // A row takes about the same time whatever their number: so no number of rows counts more than another.
+        let times = DOT_ROWS.map(|(rows, weight)| {
+            let [dots, panels] = [0, 1].map({
+                let times = self.fastest(isa, rows, &kinds, time).1;
+                move |kind| weight * times[kind].as_secs_f64() / rows as f64
+            });
+            (rows, dots, panels)
+        });
+        let cost = |from: usize| -> f64 {
+            times.iter().map(|&(rows, dots, panels)| if rows < from { dots } else { panels }).sum()
+        };
+        let candidates = DOT_ROWS.iter().map(|&(rows, _)| rows).chain([usize::MAX]);
+        let best = candidates.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("some numbers of rows");
+        (best, cost(tiling.panel_from) / cost(best) - 1.0)
     }
 
-    /// The index of the fastest alternative at `rows` activation rows.
-    fn fastest(&self, isa: Isa, rows: usize, tilings: &[Tiling], time: Duration) -> usize {
+    /// The index of the fastest alternative at `rows` activation rows, and the best time of each.
+    fn fastest(&self, isa: Isa, rows: usize, tilings: &[Tiling], time: Duration) -> (usize, Vec<Duration>) {
         let matrix = self.matrix();
         let x = Random(rows as u64).quantized(rows, self.shape.in_features);
         let x = x.activations();
@@ -155,7 +194,8 @@ impl Case {
                 *best = timer.elapsed().min(*best);
             }
         }
-        (0..best.len()).min_by_key(|&index| best[index]).expect("some alternatives")
+        let fastest = (0..best.len()).min_by_key(|&index| best[index]).expect("some alternatives");
+        (fastest, best)
     }
 
     fn check(&self, isa: Isa, x: &Activations<'_>, tilings: &[Tiling], y: &mut [f32]) {

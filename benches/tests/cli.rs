@@ -141,8 +141,45 @@ fn a_prompt_beyond_the_context_is_refused_before_it_is_allocated() {
         let (code, stdout, stderr) =
             run(&[command, &["-m", qwen.to_str().unwrap(), "-p", &format!("4,{beyond}")]].concat());
         assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
-        let said = format!("-p {beyond} is longer than the model's context of {most} tokens");
+        let said = format!("a text of {beyond} tokens is longer than the model's context of {most}");
         assert!(stderr.contains(&said) && stderr.contains("qwen3-bitnet.i2_s.gguf"), "{stderr}");
+    }
+}
+
+#[test]
+fn more_tokens_than_memory_holds_are_refused_before_they_are_allocated() {
+    let qwen = qwen();
+    let model = ["-m", qwen.to_str().unwrap()];
+    for (arguments, said) in [
+        (&["-p", "64", "--texts", "65536"][..], "65536 texts of 64 tokens are more than the 1048576"),
+        (&["texts", "--count", "1000000", "--tokens", "1000"], "1000000 texts of 1000 tokens are more than 67108864"),
+        (&["texts", "--count", "4294967295"], "4294967295 is not in 1..=1000000"),
+        (&["texts", "--count", "1", "--tokens", "65536"], "is longer than the model's context"),
+        (&["limits", "--time", "0"], "0 is not in 1..=3600000"),
+    ] {
+        let (code, stdout, stderr) = run(&[arguments, &model].concat());
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.contains(said), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn every_command_obeys_bitnet_isa() {
+    let qwen = qwen();
+    let model = ["-m", qwen.to_str().unwrap()];
+    for (arguments, said) in [
+        (&["texts", "--count", "1", "-r", "1"][..], "on scalar, threads: 1"),
+        (&["limits", "--time", "1", "-p", "4"], "scalar has no int8 multiply-add"),
+        (&["tune", "--time", "1"], "product on scalar"),
+    ] {
+        let model = if arguments[0] == "tune" { &[][..] } else { &model };
+        let output = Command::new(env!("CARGO_BIN_EXE_benches"))
+            .args([arguments, model].concat())
+            .env("BITNET_ISA", "scalar")
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && stdout.contains(said), "{arguments:?}: {stdout}");
     }
 }
 

@@ -68,6 +68,7 @@ fn dense(isa: Isa, m: usize, n: usize, k: usize, ty: GgmlType) {
     let x = values(m * k, 1);
     let bytes: Vec<u8> = match ty {
         GgmlType::F16 => values(n * k, 2).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(),
+        GgmlType::BF16 => values(n * k, 2).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(),
         _ => values(n * k, 2).iter().flat_map(|x| x.to_le_bytes()).collect(),
     };
     let weights = DenseMatrix::new(&bytes, ty, n, k).expect("bytes of that shape");
@@ -80,6 +81,43 @@ fn dense(isa: Isa, m: usize, n: usize, k: usize, ty: GgmlType) {
         out
     });
     share(isa, &name, (m * n * k) as f64, || dense_gemm(isa, &x, &weights, &mut out));
+}
+
+/// Prints how fast a few rows of activations read weights that no cache holds, beside only reading them.
+fn dense_from_memory(isa: Isa, ty: GgmlType, n: usize, k: usize) {
+    const BYTES: usize = 160 << 20;
+    let bytes: Vec<u8> = values(n * k, 2).iter().flat_map(|&x| half::f16::from_f32(x * 0.01).to_le_bytes()).collect();
+    let copies: Vec<_> = (0..BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
+    let all = (copies.len() * bytes.len()) as f64 / 1e9;
+    let read = all / best(|| copies.iter().for_each(|bytes| assert!(std::hint::black_box(xor(bytes)) != 1)));
+    print!("{:13} {} {n}x{k} from memory, GB/s of weights:", isa.name(), ty.name());
+    for m in [1, 2, 4, 8] {
+        let (x, mut out) = (values(m * k, 1), vec![0.0; m * n]);
+        let seconds = best(|| {
+            for bytes in &copies {
+                let weights = DenseMatrix::new(bytes, ty, n, k).expect("bytes of that shape");
+                dense_gemm(isa, &x, &weights, &mut out);
+            }
+        });
+        print!(" {m} rows {:.1},", all / seconds);
+    }
+    println!(" only read {read:.1}");
+}
+
+/// Reads everything and does as little with it as the compiler allows; never 1.
+fn xor(bytes: &[u8]) -> u8 {
+    let mut sums = [[0u8; 64]; 4];
+    for page in bytes.chunks_exact(16 << 10) {
+        let streams: [&[[u8; 64]]; 4] = std::array::from_fn(|stream| page[4096 * stream..][..4096].as_chunks().0);
+        for at in 0..64 {
+            for (sum, stream) in sums.iter_mut().zip(streams) {
+                for (sum, byte) in sum.iter_mut().zip(stream[at]) {
+                    *sum ^= byte;
+                }
+            }
+        }
+    }
+    sums.as_flattened().iter().fold(0, |all, byte| all ^ byte) & !1
 }
 
 fn attend(isa: Isa, heads: (usize, usize), head_dim: usize, tokens: usize, window: Option<usize>) {
@@ -165,7 +203,11 @@ fn main() {
                     dense(isa, m, 1024, 1024, GgmlType::F16);
                 }
                 dense(isa, 64, 1024, 3072, GgmlType::F16);
+                dense(isa, 64, 1024, 1024, GgmlType::BF16);
                 dense(isa, 64, 1024, 1024, GgmlType::F32);
+                for (n, k) in [(3072, 1024), (1024, 3072), (2048, 640)] {
+                    dense_from_memory(isa, GgmlType::F16, n, k);
+                }
                 for tokens in [16, 128, 512, 2048] {
                     attend(isa, (16, 8), 128, tokens, None);
                 }

@@ -20,22 +20,35 @@ const COLD_BYTES: usize = 160 << 20;
 const REPEAT_FOR: Duration = Duration::from_millis(120);
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut size = |default| arguments.next().map_or(default, |text| text.parse().expect("a number of features"));
-    let (k, n): (usize, usize) = (size(1024), size(3072));
-    let level = arguments.next();
-    let rows = arguments.next().map_or(vec![1, 2, 4, 6, 8, 16, 32, 128, 512], |text| vec![text.parse().expect("rows")]);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let size = |index: usize, default: usize, most: usize| match arguments.get(index).map(|text| text.parse()) {
+        None => default,
+        Some(Ok(number)) if (1..=most).contains(&number) => number,
+        Some(_) => refuse(&format!("{:?} is not a number from 1 to {most}", arguments[index])),
+    };
+    let (k, n) = (size(0, 1024, 1 << 16), size(1, 3072, 1 << 16));
+    let level = arguments.get(2);
+    if let Some(name) = level.filter(|name| Isa::from_name(name).is_none()) {
+        let known: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
+        refuse(&format!("{name:?} is no level of this CPU, which has {}", known.join(", ")));
+    }
+    let rows = if arguments.len() > 3 { vec![size(3, 1, 4096)] } else { vec![1, 2, 4, 6, 8, 16, 32, 128, 512] };
+    let threads = size(4, 1, 1024);
     let bytes = matrix(n, k);
     let copies: Vec<_> = (0..COLD_BYTES.div_ceil(bytes.len())).map(|_| bytes.clone()).collect();
     let matrices: Vec<_> = copies.iter().map(|bytes| TernaryMatrix::new(bytes, n, k).unwrap()).collect();
-    let threads = arguments.next().map_or(1, |text| text.parse().expect("threads"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
     println!("K={k} N={n}, billions of products a second (part of one thread's limit), {threads} threads");
     for &isa in Isa::available() {
-        if isa != Isa::Scalar && level.as_deref().is_none_or(|level| level == isa.name()) {
+        if isa != Isa::Scalar && level.is_none_or(|level| level == isa.name()) {
             pool.install(|| measure(isa, k, n, &rows, &matrices));
         }
     }
+}
+
+fn refuse(problem: &str) -> ! {
+    eprintln!("error: {problem}\nusage: ternary_rate [IN_FEATURES OUT_FEATURES [LEVEL [ROWS [THREADS]]]]");
+    std::process::exit(2)
 }
 
 fn measure(isa: Isa, k: usize, n: usize, rows: &[usize], matrices: &[TernaryMatrix<'_>]) {

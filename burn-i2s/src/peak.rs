@@ -11,8 +11,12 @@ use crate::lanes::LANES;
 /// of them each; a million rounds take some milliseconds).
 pub fn fma_peak(isa: Isa, rounds: usize) -> f64 {
     let start = Instant::now();
-    let count = chains(isa, black_box(0.5), black_box(1e-3), rounds);
-    count as f64 / start.elapsed().as_secs_f64()
+    spin_fma(isa, rounds) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Does the multiply-adds of [`fma_peak`] and returns how many there were, to be timed by another clock.
+pub fn spin_fma(isa: Isa, rounds: usize) -> u64 {
+    chains(isa, black_box(0.5), black_box(1e-3), rounds) as u64
 }
 
 /// `M * N` independent groups of chains, enough to cover the latency of the instruction and few enough for the registers.
