@@ -100,6 +100,15 @@ fn a_rebuilt_tokenizer_agrees_with_the_library_on_random_texts() {
 }
 
 #[test]
+#[ignore = "a hundred thousand texts for each tokenizer take a while"]
+fn a_hundred_thousand_random_texts_have_the_librarys_ids() {
+    for (model, _) in PAIRS {
+        let checkpoint = testdata().join("checkpoints").join(model);
+        assert_agreement(&checkpoint, &testdata().join(format!("gguf/{model}.i2_s.gguf")), 100_000);
+    }
+}
+
+#[test]
 fn truncation_keeps_the_tokens_around_the_text() {
     let tokenizer = rebuilt(&testdata().join("gguf/gemma3-bitnet.i2_s.gguf"));
     let text = "the quick brown fox ".repeat(50);
