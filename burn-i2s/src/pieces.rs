@@ -15,8 +15,8 @@ use std::ops::Range;
 /// cache; more pieces than threads, so that a thread that is held up leaves some to others.
 const ROWS: usize = 128;
 
-/// The rows of a tensor, `[tokens, features]`, in pieces that stay apart from one [`step`](Self::step) to the next: what a
-/// thread has in its caches is not put together only to be divided again.
+/// The rows of a tensor, `[tokens, features]`, in pieces that stay apart from one [`step`](Self::step) to the next, and are
+/// not put together only to be divided again. Any thread may take any piece; mostly each takes its own again.
 #[derive(Debug)]
 pub struct Pieces {
     rows: usize,
@@ -46,7 +46,8 @@ impl Pieces {
     /// calls them. The operations on a tensor that is whole use the threads.
     ///
     /// # Panics
-    /// When an input has other rows than the tensor, or an output not those of its piece or another width than its own.
+    /// When an input has other rows than the tensor, or what `f` returns has not the rows of its piece, or an output another
+    /// width than its own.
     pub fn step<const M: usize, const N: usize>(
         &mut self,
         inputs: [Tensor<2>; M],
@@ -55,6 +56,15 @@ impl Pieces {
     ) -> [Tensor<2>; N] {
         let rows = self.rows;
         assert!(inputs.iter().all(|input| input.dims()[0] == rows), "tensors of {rows} rows");
+        let f = |piece, inputs, range: Range<usize>| {
+            let rows = range.len();
+            let (piece, outputs) = f(piece, inputs, range);
+            assert_eq!(piece.dims()[0], rows, "rows of a piece");
+            for (output, width) in outputs.iter().zip(widths) {
+                assert_eq!(output.dims(), [rows, width], "rows and width of an output");
+            }
+            (piece, outputs)
+        };
         let count = self.pieces.len();
         if count == 1 {
             let (piece, outputs) = f(self.pieces.swap_remove(0), inputs, 0..rows);

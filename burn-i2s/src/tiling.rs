@@ -18,7 +18,8 @@ pub struct Tiling {
     pub jobs_per_thread: usize,
     /// What is divided first.
     pub split: Split,
-    /// The fewest activation rows of a job where those are divided, so that staging panels is a small part of it.
+    /// Where activation rows are divided, each job has more than half as many as this, so that staging panels is a small
+    /// part of it.
     pub rows_per_job: usize,
 }
 

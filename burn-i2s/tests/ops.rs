@@ -275,6 +275,29 @@ fn pieces_are_put_together_in_order_and_keep_level_and_thread() {
 }
 
 #[test]
+fn pieces_of_another_shape_are_refused_with_any_number_of_threads() {
+    let device = devices().into_iter().next().unwrap();
+    for threads in [1, 2] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let refused = |width: usize, f: fn(Tensor<2>) -> (Tensor<2>, Tensor<2>)| {
+            let run = || {
+                let mut pieces = Pieces::of(matrix(&[0.0; 16], 2, &device), 1);
+                let _ = pieces.step([], [width], |piece, [], _| {
+                    let (piece, output) = f(piece);
+                    (piece, [output])
+                });
+            };
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.install(run))).is_err()
+        };
+        assert!(!refused(2, |piece| (piece.clone(), piece)));
+        assert!(refused(1, |piece| (piece.clone(), piece)), "a wider output");
+        assert!(refused(2, |piece| (piece.clone(), piece.transpose())), "as many values in another order");
+        assert!(refused(2, |piece| (piece.clone(), piece.slice([0..1, 0..2]))), "an output without some rows");
+        assert!(refused(2, |piece| (piece.clone().slice([0..1, 0..2]), piece)), "a piece without some rows");
+    }
+}
+
+#[test]
 fn many_rows_are_taken_a_piece_at_a_time_by_one_thread_too() {
     let (rows, cols) = (1000, 2);
     let values = noise(5, rows * cols);

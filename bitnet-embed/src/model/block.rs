@@ -61,7 +61,7 @@ impl<B: ComputeBackend> Block<B> {
     }
 
     /// `blocks` one after the other, `[tokens, hidden_size]` to `[tokens, hidden_size]`. Tokens meet in attention alone:
-    /// from the attention of a block to that of the next each thread has its own.
+    /// from the attention of a block to that of the next a thread takes some of them by itself.
     pub(super) fn forward_all(blocks: &[Self], hidden_states: Tensor<2>, batch: &RaggedBatch) -> Tensor<2> {
         let Some((first, others)) = blocks.split_first() else { return hidden_states };
         let mut pieces = Pieces::of(hidden_states, B::ROWS_PER_PASS);

@@ -28,7 +28,7 @@ pub(crate) struct HalfRows<'a> {
 pub(crate) const COLS: usize = 64;
 
 /// Writes `panel[k][i] = rows[i][columns.start + k]` and returns true; or returns false, where the level has no such
-/// kernel or `columns` are not whole groups of 32. Columns of the panel beyond the last row are written too.
+/// kernel, rows are empty or `columns` are not whole groups of 32. Columns of the panel beyond the last row are written too.
 ///
 /// # Panics
 /// When there is no row or more than [`COLS`], the columns are not those of a row, or the panel has another length.
@@ -39,7 +39,7 @@ pub(crate) fn transpose_halves(
     panel: &mut [[f32; COLS]],
 ) -> bool {
     match isa {
-        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) if columns.len().is_multiple_of(x86::GROUP) => {
+        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) if rows.row_bytes > 0 && columns.len().is_multiple_of(x86::GROUP) => {
             let panel = panel.as_chunks_mut::<{ x86::GROUP }>().0;
             // SAFETY: both witnesses are built only where avx512f and avx512bw were detected.
             unsafe { x86::transpose_halves(rows, columns, panel) };
@@ -59,11 +59,13 @@ pub(crate) const FEW: usize = 8;
 /// beyond the last row of `rows` are written too.
 ///
 /// # Panics
-/// When there is no row in `rows` or more than [`COLS`], or `x` is not as many rows of their length as `sums` has, from 1
-/// to [`FEW`].
+/// When there is no row in `rows` or more than [`COLS`], or `x` is not as many rows of their length as `sums` has, which is
+/// at most [`FEW`].
 pub(crate) fn multiply_halves(isa: Isa, rows: HalfRows<'_>, x: &[f32], sums: &mut [[f32; COLS]]) -> bool {
     match isa {
-        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) if rows.row_bytes.is_multiple_of(2 * x86::GROUP) => {
+        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_)
+            if rows.row_bytes > 0 && rows.row_bytes.is_multiple_of(2 * x86::GROUP) =>
+        {
             // SAFETY: both witnesses are built only where avx512f and avx512bw were detected.
             unsafe { x86::multiply_halves(rows, x, sums) };
             true
@@ -126,6 +128,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn multiply_halves(rows: HalfRows<'_>, x: &[f32], sums: &mut [[f32; COLS]]) {
         match sums.len() {
+            0 => assert!(x.is_empty(), "activations without a row"),
             1 => multiply_rows::<1>(rows, x, sums),
             2 => multiply_rows::<2>(rows, x, sums),
             3 => multiply_rows::<3>(rows, x, sums),
@@ -290,6 +293,9 @@ mod tests {
             assert_eq!(multiply_halves(isa, rows, &[1.0; 32], &mut [[1.0; COLS]]), has, "{isa}");
             let rows = HalfRows { bytes: &[0; 62], row_bytes: 62, half: Half::F16 };
             assert!(!multiply_halves(isa, rows, &[1.0; 31], &mut [[1.0; COLS]]), "{isa}: no whole group");
+            let rows = HalfRows { bytes: &[], row_bytes: 0, half: Half::F16 };
+            assert!(!multiply_halves(isa, rows, &[], &mut [[1.0; COLS]]), "{isa}: empty rows");
+            assert!(!transpose_halves(isa, rows, &(0..0), &mut []), "{isa}: empty rows");
         }
     }
 
@@ -348,7 +354,8 @@ mod tests {
         assert!(refused(&bytes, 64, 2), "65 rows");
         assert!(refused(&bytes[..64], 96, 2), "a third row");
         assert!(refused(&bytes[..64], 63, 2), "a row that is short");
-        assert!(refused(&bytes[..64], 0, 0), "none");
+        assert!(refused(&bytes[..64], 1, 0), "a value of no row");
+        assert!(!refused(&bytes[..64], 0, 0), "no row is nothing to do");
         assert!(refused(&bytes[..64], 32 * (FEW + 1), FEW + 1), "many");
     }
 }
