@@ -40,18 +40,18 @@ impl Tiling {
         let blocks = layout::blocks_per_row(in_features);
         let (panel_from, tile_rows) = match isa {
             Isa::Scalar => (usize::MAX, 1),
-            // The lines cross at 4 rows from 640 to 3072 columns.
+            // What `benches tune` found at 640, 1024, 2048 and 3072 columns: 3 everywhere.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => (4, 4),
-            // Near 32 rows at 640, 1024 and 3072 columns.
+            Isa::Avx2(_) => (3, 4),
+            // 9 at 640, 14 to 18 at the others: up to there it depends on how well rows fill tiles of five.
             #[cfg(target_arch = "x86_64")]
-            Isa::AvxVnni(_) => (32, 5),
-            // Between 4 and 8 rows from 640 to 3072 columns.
+            Isa::AvxVnni(_) => (if blocks < 8 { 9 } else { 18 }, 5),
+            // 4 at 640, 7 to 9 at the others.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bw(_) => (6, 5),
-            // At 3, 5, 5 to 7 and 9 rows for 640, 1024, 2048 and 3072 columns.
+            Isa::Avx512Bw(_) => (if blocks < 8 { 4 } else { 8 }, 5),
+            // 3, 4, 7 and 7.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni(_) => (blocks / 4 + 3, 5),
+            Isa::Avx512Vnni(_) => (blocks / 6 + 3, 5),
             // There are no panels: SDOT multiplies with one activation vector for each weight row anyway.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon(_) | Isa::NeonDotprod(_) => (usize::MAX, 1),
