@@ -190,8 +190,9 @@ mod x86 {
     #[inline]
     fn transpose_words(rows: [__m512i; 16]) -> [__m512i; 16] {
         let rows = rows.as_chunks::<4>().0;
-        // Word `c` of each lane, of four rows.
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| transpose_in_lanes(rows[i]));
+        // Word `c` of each lane, of four rows. (Not a closure, which the compiler may leave a call.)
+        let (a, b) = (transpose_in_lanes(rows[0]), transpose_in_lanes(rows[1]));
+        let (c, d) = (transpose_in_lanes(rows[2]), transpose_in_lanes(rows[3]));
         let mut words = [_mm512_setzero_si512(); 16];
         for i in 0..4 {
             let low = [_mm512_shuffle_i32x4::<0x44>(a[i], b[i]), _mm512_shuffle_i32x4::<0x44>(c[i], d[i])];
