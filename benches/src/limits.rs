@@ -148,8 +148,8 @@ fn ternary_part(measure: Measure, rows: usize, shape: LayerShape) -> f64 {
     rate / limit
 }
 
-/// Prints each model's forwards as a part of the int8 limit, in a pool as for [`kernels`]: tokens a second times the weights a token
-/// is multiplied with.
+/// Prints each model's forwards as a part of the int8 limit, in a pool as for [`kernels`]: tokens a second times the
+/// weights a token is multiplied with.
 ///
 /// # Errors
 /// When `out` cannot be written.

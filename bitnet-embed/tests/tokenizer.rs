@@ -100,7 +100,7 @@ fn a_rebuilt_tokenizer_agrees_with_the_library_on_random_texts() {
 }
 
 #[test]
-#[ignore = "a hundred thousand texts for each tokenizer take a while"]
+#[ignore = "seconds; cargo test --release --workspace --test tokenizer -- --ignored"]
 fn a_hundred_thousand_random_texts_have_the_librarys_ids() {
     for (model, _) in PAIRS {
         let checkpoint = testdata().join("checkpoints").join(model);
