@@ -133,7 +133,7 @@ struct TextsArguments {
     #[arg(short, long = "model", value_name = "FILE")]
     models: Vec<PathBuf>,
     /// How many texts
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     count: u32,
     /// About how many tokens each
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -175,9 +175,12 @@ impl From<BackendArgument> for BackendKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct List(Vec<usize>);
 
-/// The most tokens of one forward and the most threads: more are a slip of the finger.
+/// The longest text and the most threads: more are a slip of the finger.
 const MAX_TOKENS: usize = 1 << 20;
 const MAX_THREADS: usize = 1 << 10;
+
+/// The most tokens of one forward, which takes some 20 to 40 KiB of memory for each.
+const MAX_FORWARD_TOKENS: usize = 1 << 17;
 
 /// The most tokens of all texts, which are held in memory.
 const MAX_TEXT_TOKENS: usize = 1 << 26;
@@ -289,9 +292,9 @@ fn bench(arguments: &BenchArguments) -> Result<(), BenchError> {
         }
     }
     let texts = arguments.texts as usize;
-    let too_many = |n_prompt: usize| n_prompt.saturating_mul(texts) > MAX_TOKENS;
+    let too_many = |n_prompt: usize| n_prompt.saturating_mul(texts) > MAX_FORWARD_TOKENS;
     if let Some(&n_prompt) = arguments.n_prompt.0.iter().find(|&&n_prompt| too_many(n_prompt)) {
-        return Err(BenchError::Forward { n_prompt, texts, limit: MAX_TOKENS });
+        return Err(BenchError::Forward { n_prompt, texts, limit: MAX_FORWARD_TOKENS });
     }
     let isa = arguments.isa.unwrap_or_else(Isa::best);
     let models = open(&arguments.models, arguments.backend, isa, &arguments.n_prompt)?;

@@ -22,7 +22,8 @@ const MAX_ROWS: usize = 8;
 /// Outputs of a float layer that are compared: the scalar level computes a fused multiply-add in software.
 const DENSE_ROWS: usize = 128;
 
-/// Compares the first layer of each distinct shape, at 1 to 8 rows of random activations, with the scalar level.
+/// Compares the first layer of each distinct shape, at 1 to 8 rows of random activations (float layers at 1, 8 and 16), with
+/// the scalar level.
 ///
 /// Returns the number of shapes.
 ///
@@ -107,7 +108,8 @@ fn compare_ternary(matrix: &TernaryMatrix<'_>, isa: Isa, backend: BackendKind) -
 
 fn compare_dense(matrix: &DenseMatrix<'_>, out_features: usize, in_features: usize, isa: Isa) -> Result<(), usize> {
     let mut random = Random(2);
-    for rows in [1, MAX_ROWS] {
+    // Up to a few rows and beyond them, halves are multiplied in two ways.
+    for rows in [1, MAX_ROWS, 2 * MAX_ROWS] {
         let x = random.floats(rows * in_features);
         let (mut scalar, mut found) = (vec![0.0; rows * out_features], vec![0.0; rows * out_features]);
         dense_gemm(Isa::Scalar, &x, matrix, &mut scalar);

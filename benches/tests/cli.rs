@@ -151,9 +151,9 @@ fn more_tokens_than_memory_holds_are_refused_before_they_are_allocated() {
     let qwen = qwen();
     let model = ["-m", qwen.to_str().unwrap()];
     for (arguments, said) in [
-        (&["-p", "64", "--texts", "65536"][..], "65536 texts of 64 tokens are more than the 1048576"),
-        (&["texts", "--count", "1000000", "--tokens", "1000"], "1000000 texts of 1000 tokens are more than 67108864"),
-        (&["texts", "--count", "4294967295"], "4294967295 is not in 1..=1000000"),
+        (&["-p", "64", "--texts", "65536"][..], "65536 texts of 64 tokens are more than the 131072"),
+        (&["texts", "--count", "100000", "--tokens", "1000"], "100000 texts of 1000 tokens are more than 67108864"),
+        (&["texts", "--count", "4294967295"], "4294967295 is not in 1..=200000"),
         (&["texts", "--count", "1", "--tokens", "65536"], "is longer than the model's context"),
         (&["limits", "--time", "0"], "0 is not in 1..=3600000"),
     ] {

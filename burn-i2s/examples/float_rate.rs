@@ -75,7 +75,7 @@ fn dense(isa: Isa, m: usize, n: usize, k: usize, ty: GgmlType) {
     let mut out = vec![0.0; m * n];
     let name = format!("dense {} {m}x{n}x{k}", ty.name());
     check(isa, &name, |isa| {
-        let rows = m.min(7);
+        let rows = m.min(16);
         let mut out = vec![0.0; rows * n];
         dense_gemm(isa, &x[..rows * k], &weights, &mut out);
         out

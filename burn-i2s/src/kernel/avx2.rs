@@ -4,7 +4,7 @@ use super::Output;
 use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, one_tile, write_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::Avx2;
 use crate::layout::{BLOCK, BLOCK_BYTES};
 use std::arch::x86_64::*;

@@ -5,7 +5,7 @@ use super::Output;
 use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
-use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, one_tile, write_tile};
+use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
 use crate::isa::Avx512Bw;
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;

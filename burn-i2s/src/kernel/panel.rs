@@ -158,7 +158,7 @@ impl Ahead<'_> {
 macro_rules! each_tile {
     ($pass:ident, $rows:tt, |$($names:ident),+| $body:expr) => {
         for (tile, (first, count)) in tiles($pass.out.rows(), $pass.tile_rows).enumerate() {
-            one_tile!($pass, tile, first, count, $rows, |$($names),+| $body)
+            $crate::kernel::panel::one_tile!($pass, tile, first, count, $rows, |$($names),+| $body)
         }
     };
 }
