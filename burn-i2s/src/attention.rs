@@ -125,7 +125,10 @@ pub fn attention_of(
         if job >= blocks.len() {
             pieces.for_each(pack);
         } else {
-            pieces.collect::<Vec<_>>().into_par_iter().with_min_len(job).for_each(pack);
+            let mut pieces: Vec<_> = pieces.collect();
+            // All heads of a token on one thread, most likely the one that computed them and will ask for them.
+            pieces.sort_by_key(|(_, block)| block.tokens.start);
+            pieces.into_par_iter().with_min_len(job).for_each(pack);
         }
         run_tiles(isa, q, scratch, shape, &texts, queries, out);
     });

@@ -3,22 +3,40 @@
 //! A forward asks for the same few sizes hundreds of times. Fresh memory would be zeroed each time, by the allocator or
 //! by the system when its pages are first touched, only to be overwritten; so an operation that is given a tensor that
 //! nothing else holds keeps its buffer for a later operation's result.
+//!
+//! Memory of tensors whose rows several threads write is kept apart from that of the pieces a thread has for itself. Mixed
+//! up, the rows of one thread would come to lie where another wrote last, and each of their cache lines would first have
+//! to be fetched from that one's core.
 
+use crate::threads;
 use std::cell::RefCell;
 
-/// Buffers that a thread keeps: more than a transformer block has alive at once.
+/// Buffers of either kind that a thread keeps: more than a transformer block has alive at once.
 const MAX_KEPT: usize = 10;
 
 /// The longest buffer that is kept, in values: 32 MiB. Beyond it, a long text's memory goes back to the system.
 const MAX_LEN: usize = 1 << 23;
 
+/// The buffers that a thread keeps, those that have waited longest first.
+struct Kept {
+    /// For tensors that all threads work on.
+    whole: Vec<Vec<f32>>,
+    /// For one part of work that was divided.
+    parts: Vec<Vec<f32>>,
+}
+
 thread_local! {
-    static KEPT: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { whole: Vec::new(), parts: Vec::new() }) };
+}
+
+/// Calls `f` with the buffers of the kind that the caller works on.
+fn with_kept<R>(f: impl FnOnce(&mut Vec<Vec<f32>>) -> R) -> R {
+    KEPT.with_borrow_mut(|kept| f(if threads::is_serial() { &mut kept.parts } else { &mut kept.whole }))
 }
 
 /// A buffer of `len` values, which are unspecified: the caller writes them all.
 pub(crate) fn take(len: usize) -> Vec<f32> {
-    let kept = KEPT.with_borrow_mut(|kept| {
+    let kept = with_kept(|kept| {
         // A larger one is left for the results of its own width, which it would have to be filled up for again. Texts
         // that are a little shorter than the last ones may use it.
         let fits = |buffer: &Vec<f32>| (len..=len + len / 3).contains(&buffer.capacity());
@@ -41,7 +59,7 @@ pub(crate) fn give(buffer: Vec<f32>) {
     if buffer.capacity() == 0 || buffer.capacity() > MAX_LEN {
         return;
     }
-    KEPT.with_borrow_mut(|kept| {
+    with_kept(|kept| {
         if kept.len() == MAX_KEPT {
             // The one that has waited longest: sizes go out of use when texts change.
             kept.remove(0);
@@ -69,14 +87,28 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_divided_work_does_not_get_the_memory_of_the_whole() {
+        let whole = vec![1.0; 50];
+        let address = whole.as_ptr();
+        give(whole);
+        threads::serially(|| {
+            let part = take(50);
+            assert_ne!(part.as_ptr(), address);
+            give(part);
+        });
+        let again = take(50);
+        assert_eq!(again.as_ptr(), address, "nor is it given that of a part");
+    }
+
+    #[test]
     fn no_more_than_a_few_and_none_too_long_are_kept() {
         give(Vec::with_capacity(MAX_LEN + 1));
         give(Vec::new());
-        assert_eq!(KEPT.with_borrow(Vec::len), 0);
+        assert_eq!(with_kept(|kept| kept.len()), 0);
         for len in 1..=MAX_KEPT + 3 {
             give(Vec::with_capacity(len * 1000));
         }
-        assert_eq!(KEPT.with_borrow(Vec::len), MAX_KEPT);
-        assert!(KEPT.with_borrow(|kept| kept.iter().all(|buffer| buffer.capacity() >= 4000)), "the oldest go first");
+        assert_eq!(with_kept(|kept| kept.len()), MAX_KEPT);
+        assert!(with_kept(|kept| kept.iter().all(|buffer| buffer.capacity() >= 4000)), "the oldest go first");
     }
 }

@@ -13,6 +13,12 @@ pub(crate) fn available() -> usize {
     if SERIAL.get() { 1 } else { rayon::current_num_threads() }
 }
 
+/// Whether what is called is one part of work that was already divided.
+#[cfg(feature = "burn")]
+pub(crate) fn is_serial() -> bool {
+    SERIAL.get()
+}
+
 /// Runs `f`, whose operations stay on this thread: they are one part of work that was already divided.
 #[cfg(feature = "burn")]
 pub(crate) fn serially<R>(f: impl FnOnce() -> R) -> R {
