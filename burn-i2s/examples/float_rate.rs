@@ -16,6 +16,10 @@ use burn_i2s::peak::fma_peak;
 use burn_i2s::quantize::{QuantizedRows, Source, quantize_rows};
 use burn_i2s::rope::{RopeTable, head_norm_rope};
 
+/// The types that are decoded a row at a time.
+const QUANTIZED: [GgmlType; 7] =
+    [GgmlType::Q8_0, GgmlType::Q6_K, GgmlType::Q5_K, GgmlType::Q5_0, GgmlType::Q4_K, GgmlType::Q4_0, GgmlType::TQ2_0];
+
 fn values(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
@@ -64,12 +68,19 @@ fn check(isa: Isa, name: &str, mut f: impl FnMut(Isa) -> Vec<f32>) {
     assert!(bits(f(isa)) == bits(f(Isa::Scalar)), "{name}: {isa} differs from scalar");
 }
 
+/// Rows of blocks whose factors, halves anywhere in them, are no infinities or NaNs: no exponent has its highest bit.
+fn quantized(ty: GgmlType, rows: usize, cols: usize) -> Vec<u8> {
+    let bytes = rows * ty.row_bytes(cols).expect("whole blocks");
+    values(bytes, 2).iter().map(|x| x.to_bits() as u8 & 0xBF).collect()
+}
+
 fn dense(isa: Isa, m: usize, n: usize, k: usize, ty: GgmlType) {
     let x = values(m * k, 1);
     let bytes: Vec<u8> = match ty {
         GgmlType::F16 => values(n * k, 2).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(),
         GgmlType::BF16 => values(n * k, 2).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(),
-        _ => values(n * k, 2).iter().flat_map(|x| x.to_le_bytes()).collect(),
+        GgmlType::F32 => values(n * k, 2).iter().flat_map(|x| x.to_le_bytes()).collect(),
+        _ => quantized(ty, n, k),
     };
     let weights = DenseMatrix::new(&bytes, ty, n, k).expect("bytes of that shape");
     let mut out = vec![0.0; m * n];
@@ -205,6 +216,11 @@ fn main() {
                 dense(isa, 64, 1024, 3072, GgmlType::F16);
                 dense(isa, 64, 1024, 1024, GgmlType::BF16);
                 dense(isa, 64, 1024, 1024, GgmlType::F32);
+                for ty in QUANTIZED {
+                    for m in [1, 16, 64, 512] {
+                        dense(isa, m, 1024, 1024, ty);
+                    }
+                }
                 for (n, k) in [(3072, 1024), (1024, 3072), (2048, 640)] {
                     dense_from_memory(isa, GgmlType::F16, n, k);
                 }

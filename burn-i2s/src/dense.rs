@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::ggml::GgmlType;
+use crate::ggml::{self, GgmlType};
 use crate::half_float::{decode_bf16, decode_f16};
 use crate::isa::Isa;
 use crate::kernel::float::multiversion;
@@ -156,7 +156,7 @@ impl WeightRows for DenseMatrix<'_> {
         match self.ty {
             GgmlType::F16 => decode_f16(isa, bytes, out),
             GgmlType::BF16 => decode_bf16(isa, bytes, out),
-            ty => ty.decode_row(bytes, out),
+            ty => ggml::decode_row(isa, ty, bytes, out),
         }
     }
 

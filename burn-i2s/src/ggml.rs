@@ -1,5 +1,7 @@
 //! The GGML tensor types this crate reads, the decoding of their rows to f32, and the encoding of those it writes.
 
+use crate::isa::Isa;
+use crate::kernel::float::multiversion;
 use crate::layout;
 
 mod encode;
@@ -122,14 +124,17 @@ impl GgmlType {
         }
     }
 
-    /// Decodes whole blocks of a row into `out`, to the values of the `gguf` Python package, bit for bit.
-    ///
-    /// Inlined into its caller, so that a caller compiled for more instructions has the loops compiled for them too.
+    /// Decodes whole blocks of a row into `out`, to the values of the `gguf` Python package, bit for bit. Runs on
+    /// [`Isa::current`].
     ///
     /// # Panics
     /// When `bytes` is not exactly the bytes of `out.len()` values, or the type is I2_S.
-    #[inline(always)]
     pub fn decode_row(self, bytes: &[u8], out: &mut [f32]) {
+        decode_row(Isa::current(), self, bytes, out);
+    }
+
+    #[inline(always)]
+    fn decode_blocks(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(Some(bytes.len()), self.row_bytes(out.len()), "a {} row of {} values", self.name(), out.len());
         /// Decodes block after block; the decoder's type says how long they are.
         ///
@@ -156,3 +161,13 @@ impl GgmlType {
         }
     }
 }
+
+#[inline(always)]
+fn decode_row_body(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
+    ty.decode_blocks(bytes, out);
+}
+
+multiversion!(
+    /// [`GgmlType::decode_row`] on a level of choice.
+    pub(crate) fn decode_row(ty: GgmlType, bytes: &[u8], out: &mut [f32]) = decode_row_body
+);

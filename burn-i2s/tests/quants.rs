@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use burn_i2s::ggml::GgmlType;
+use burn_i2s::isa::Isa;
 
 const TYPES: [GgmlType; 7] =
     [GgmlType::Q4_0, GgmlType::Q5_0, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K, GgmlType::TQ2_0];
@@ -20,16 +21,16 @@ fn fixture(ty: GgmlType) -> (Vec<u8>, Vec<f32>) {
 }
 
 #[test]
-fn every_value_is_that_of_the_gguf_package() {
-    for ty in TYPES {
+fn every_value_is_that_of_the_gguf_package_on_every_level() {
+    for (ty, isa) in TYPES.into_iter().flat_map(|ty| Isa::available().iter().map(move |&isa| (ty, isa))) {
         let (blocks, expected) = fixture(ty);
         let mut found = vec![0.0; expected.len()];
-        ty.decode_row(&blocks, &mut found);
+        isa.scope(|| ty.decode_row(&blocks, &mut found));
         let mut nans = 0;
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
             // Which NaN an invalid operation gives is the machine's choice.
             let same = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
-            assert!(same, "{} value {index}: {found:e} is not {expected:e}", ty.name());
+            assert!(same, "{isa}: {} value {index}: {found:e} is not {expected:e}", ty.name());
             nans += usize::from(found.is_nan());
         }
         // The last four blocks have infinite and NaN scales, and no other has a NaN.
