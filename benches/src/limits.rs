@@ -13,7 +13,10 @@ use burn_i2s::gemm::{spin_multiply_add, ternary_gemm};
 use burn_i2s::isa::Isa;
 use burn_i2s::matrix::TernaryMatrix;
 use burn_i2s::peak::spin_fma;
+use std::hint;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Activation rows that are measured.
@@ -75,6 +78,39 @@ fn best<const N: usize>(time: Duration, mut reading: impl FnMut() -> [f64; N]) -
     best
 }
 
+/// Nanoseconds that a cache line takes to another thread and back: what threads pay for memory that they share. It says
+/// how far apart their CPUs are, which in a virtual machine may change by itself.
+fn round_trip(time: Duration) -> f64 {
+    /// Trips between two looks at the clock.
+    const TRIPS: u64 = 100;
+    /// Ends the other thread. Even numbers are its answers, odd ones this thread's questions.
+    const END: u64 = u64::MAX - 1;
+    let line = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                match line.load(Ordering::Acquire) {
+                    END => return,
+                    question if question % 2 == 1 => line.store(question + 1, Ordering::Release),
+                    _ => hint::spin_loop(),
+                }
+            }
+        });
+        let [trips] = best(time, || {
+            let timer = Instant::now();
+            for trip in 0..TRIPS {
+                line.store(2 * trip + 1, Ordering::Release);
+                while line.load(Ordering::Acquire) % 2 == 1 {
+                    hint::spin_loop();
+                }
+            }
+            [TRIPS as f64 / timer.elapsed().as_nanos() as f64]
+        });
+        line.store(END, Ordering::Release);
+        1.0 / trips
+    })
+}
+
 /// Prints the limits of every level, and the ternary product as a part of its own at the shapes of the real models. To be
 /// called in a pool of as many threads as `measure` says.
 ///
@@ -95,6 +131,9 @@ pub fn kernels(measure: Measure, out: &mut dyn Write) -> io::Result<()> {
             [int8, fma]
         });
         writeln!(out, "  {:<12} {int8:8.1} {fma:8.1}", level.name())?;
+    }
+    if measure.threads > 1 {
+        writeln!(out, "\nA cache line from one thread to another and back: {:.0} ns", round_trip(time))?;
     }
     if multiply_add_limit(isa, clock).is_none() {
         return writeln!(out, "\n{isa} has no int8 multiply-add to measure the ternary product against.");

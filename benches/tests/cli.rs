@@ -209,9 +209,9 @@ fn a_float_model_cannot_be_timed_in_integers() {
 
 #[test]
 fn limits_print_a_part_for_every_shape() {
-    let (code, stdout, stderr) = run(&["limits", "--time", "1", "-m", qwen().to_str().unwrap(), "-p", "16"]);
+    let (code, stdout, stderr) = run(&["limits", "--time", "1", "-t", "2", "-m", qwen().to_str().unwrap(), "-p", "16"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("scalar"), "{stdout}");
+    assert!(stdout.contains("scalar") && stdout.contains("and back: "), "{stdout}");
     if stdout.contains("avx2") {
         assert!(stdout.contains("3072 x 1024") && stdout.contains("640 x 2048"), "{stdout}");
         assert!(stdout.contains("pp16") && stdout.contains("t/s x"), "{stdout}");
