@@ -43,9 +43,6 @@ const DOT_ROWS: [(usize, f64); 20] = [
 /// The part by which the table may be worse than the best without a mark.
 const NOISE: f64 = 0.01;
 
-/// Sizes of a tile that are tried; a level takes no more than it has registers for.
-const TILE_ROWS: [usize; 5] = [1, 2, 3, 4, 5];
-
 /// Activation rows at which splits are compared.
 const SPLIT_ROWS: [usize; 3] = [16, 128, 512];
 
@@ -61,7 +58,7 @@ const JOBS_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 /// # Panics
 /// When an alternative gives another result.
 pub fn sizes(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "Sizes of the ternary product on {isa}; a * where the table's is not the best found.")?;
+    writeln!(out, "Sizes of the ternary product on {isa}; a * where the table's costs 1 % or more.")?;
     if isa == Isa::Scalar {
         return writeln!(out, "\nThe scalar level has no sizes to compare.");
     }
@@ -69,27 +66,30 @@ pub fn sizes(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
         out,
         "\nOne thread: from how many rows on panels rather than dot products take the least time over 1 to 40"
     )?;
-    writeln!(out, "rows, in brackets what the table's number costs beside it, and rows of a tile at 128:\n")?;
+    writeln!(out, "rows, and rows of a tile at 128; in brackets the table's, and what it costs beside the best:\n")?;
     writeln!(
         out,
-        "  {:<5} {:<10} {:>5} x {:<5} panels from (table)          tile (table)",
+        "  {:<5} {:<10} {:>5} x {:<5} panels from (table)           tile (table)",
         "model", "layers", "out", "in"
     )?;
     for shape in LAYER_SHAPES {
         let case = Case::new(shape);
         let own = Tiling::of(isa, shape.in_features);
         let (from, loss) = case.panels_from(isa, own, time);
-        let tiles = TILE_ROWS.map(|tile_rows| Tiling { tile_rows, panel_from: 1, ..own });
-        let tile = TILE_ROWS[case.fastest(isa, 128, &tiles, time).0];
+        // The table's is the most that the level has registers for.
+        let tiles: Vec<Tiling> =
+            (1..=own.tile_rows).map(|tile_rows| Tiling { tile_rows, panel_from: 1, ..own }).collect();
+        let (tile, times) = case.fastest(isa, 128, &tiles, time);
+        let tile_loss = loss_of(&times, tile, own.tile_rows - 1);
         let name = |from: usize| if from == usize::MAX { "never".into() } else { from.to_string() };
-        let (from, table) = (name(from), name(own.panel_from));
-        let (from_mark, tile_mark) = (mark(loss < NOISE), mark(tile == own.tile_rows));
-        let loss = format!("({table}, +{:.1} %)", 100.0 * loss);
         writeln!(
             out,
-            "  {} {from:>10}{from_mark} {loss:<16} {tile:>8}{tile_mark} ({})",
+            "  {} {:>10} {:<17} {:>6} {}",
             shape_columns(shape),
-            own.tile_rows
+            format!("{}{}", name(from), mark(loss)),
+            beside(&name(own.panel_from), loss),
+            format!("{}{}", tiles[tile].tile_rows, mark(tile_loss)),
+            beside(&own.tile_rows.to_string(), tile_loss)
         )?;
     }
     Ok(())
@@ -116,8 +116,9 @@ pub fn splits(isa: Isa, time: Duration, out: &mut dyn Write) -> io::Result<()> {
             .collect();
         write!(out, "  {}", shape_columns(shape))?;
         for rows in SPLIT_ROWS {
-            let best = splits[case.fastest(isa, rows, &splits, time).0];
-            let text = format!("{}{}", split_name(best), mark(best == own));
+            let (best, times) = case.fastest(isa, rows, &splits, time);
+            let table = splits.iter().position(|&split| split == own).expect("the table's is one of them");
+            let text = format!("{}{}", split_name(splits[best]), mark(loss_of(&times, best, table)));
             write!(out, " {text:>19}")?;
         }
         writeln!(out)?;
@@ -133,8 +134,19 @@ fn split_name(tiling: Tiling) -> String {
     format!("{what}, {}", tiling.jobs_per_thread)
 }
 
-fn mark(same: bool) -> &'static str {
-    if same { " " } else { "*" }
+/// Which part more time the alternative `other` takes than the best.
+fn loss_of(times: &[Duration], best: usize, other: usize) -> f64 {
+    times[other].as_secs_f64() / times[best].as_secs_f64() - 1.0
+}
+
+/// Marks what is better than the table's by more than noise.
+fn mark(loss: f64) -> &'static str {
+    if loss < NOISE { " " } else { "*" }
+}
+
+/// The table's size and what it costs.
+fn beside(table: &str, loss: f64) -> String {
+    format!("({table}, +{:.1} %)", 100.0 * loss)
 }
 
 fn shape_columns(shape: LayerShape) -> String {

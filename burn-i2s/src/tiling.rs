@@ -43,15 +43,15 @@ impl Tiling {
             // What `benches tune` found at 640, 1024, 2048 and 3072 columns: 3 everywhere.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => (3, 4),
-            // 9 at 640, 14 to 18 at the others: up to there it depends on how well rows fill tiles of five.
+            // 9.
             #[cfg(target_arch = "x86_64")]
-            Isa::AvxVnni(_) => (if blocks < 8 { 9 } else { 18 }, 5),
+            Isa::AvxVnni(_) => (9, 6),
             // 4 at 640, 7 to 9 at the others.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bw(_) => (if blocks < 8 { 4 } else { 8 }, 5),
-            // 3, 4, 7 and 7.
+            // 3, 4, 5 and 6.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni(_) => (blocks / 6 + 3, 5),
+            Isa::Avx512Vnni(_) => (blocks / 8 + 3, 6),
             // There are no panels: SDOT multiplies with one activation vector for each weight row anyway.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon(_) | Isa::NeonDotprod(_) => (usize::MAX, 1),

@@ -140,21 +140,22 @@ pub(super) fn write_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale:
             write(sums[j], weight_scale, scale, &mut out[j]);
         }
     } else {
-        write_narrow_row(sums, weight_scale, scale, out);
+        // Stored here: sums that are handed over would be kept in memory for both branches.
+        let mut lanes = [0; COLS];
+        let vectors = lanes.as_chunks_mut().0;
+        for j in 0..2 {
+            store(sums[j], &mut vectors[j]);
+        }
+        write_narrow_row(&lanes, weight_scale, scale, out);
     }
 }
 
 /// [`write_row`] for the last columns of a matrix whose rows are no multiple of 16. A call, as it is rare and would be
 /// compiled into every tile.
-#[target_feature(enable = "avx2")]
 #[cold]
 #[inline(never)]
-fn write_narrow_row<T: Output>(sums: [__m256i; 2], weight_scale: f32, scale: f32, out: &mut [T]) {
-    let mut lanes = [0; COLS];
-    for (&sums, lanes) in sums.iter().zip(lanes.as_chunks_mut().0) {
-        store(sums, lanes);
-    }
-    dots::scale_row(&lanes, weight_scale, scale, out);
+fn write_narrow_row<T: Output>(lanes: &[i32; COLS], weight_scale: f32, scale: f32, out: &mut [T]) {
+    dots::scale_row(lanes, weight_scale, scale, out);
 }
 
 /// Writes 8 outputs: [`Output::of`] in each lane.

@@ -39,6 +39,15 @@ pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
+/// Loads a step, whatever was loaded before: where no register is left to keep it in, the compiler would rather keep a sum
+/// in memory.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn load_again(step: &Step) -> __m512i {
+    // SAFETY: a step is 64 readable bytes aligned to 64.
+    unsafe { (&raw const step.0).cast::<__m512i>().read_volatile() }
+}
+
 /// Loads two blocks.
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -209,21 +218,22 @@ pub(super) fn write_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, 
             write(sums[j], weight_scale, scale, &mut out[j]);
         }
     } else {
-        write_narrow_row(sums, weight_scale, scale, out);
+        // Stored here: sums that are handed over would be kept in memory for both branches.
+        let mut lanes = [0; COLS];
+        let vectors = lanes.as_chunks_mut().0;
+        for j in 0..VECTORS {
+            store(sums[j], &mut vectors[j]);
+        }
+        write_narrow_row(&lanes, weight_scale, scale, out);
     }
 }
 
 /// [`write_row`] for the last columns of a matrix whose rows are no multiple of 64. A call, as it is rare and would be
 /// compiled into every tile.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[cold]
 #[inline(never)]
-fn write_narrow_row<T: Output>(sums: [__m512i; VECTORS], weight_scale: f32, scale: f32, out: &mut [T]) {
-    let mut lanes = [0; COLS];
-    for (&sums, lanes) in sums.iter().zip(lanes.as_chunks_mut().0) {
-        store(sums, lanes);
-    }
-    dots::scale_row(&lanes, weight_scale, scale, out);
+fn write_narrow_row<T: Output>(lanes: &[i32; COLS], weight_scale: f32, scale: f32, out: &mut [T]) {
+    dots::scale_row(lanes, weight_scale, scale, out);
 }
 
 /// Writes 16 outputs: [`Output::of`] in each lane.

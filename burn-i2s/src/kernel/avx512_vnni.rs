@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::avx512::{
-    self, COLS, PanelBlock, Source, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane,
+    self, COLS, PanelBlock, Source, VECTORS, codes, load, load_again, load_half, load_half_plane, load_pair, load_plane,
 };
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
@@ -13,8 +13,8 @@ use std::arch::x86_64::*;
 
 impl Level for Avx512Vnni {
     const PANEL_COLS: usize = COLS;
-    // 5 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 26 of 32 registers; 6 x 4 spill.
-    const PANEL_ROWS: usize = 5;
+    // 6 x 4 accumulators, 4 vectors of codes, a mask and a broadcast are 30 of 32 registers.
+    const PANEL_ROWS: usize = 6;
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS * VECTORS
@@ -48,7 +48,7 @@ impl Level for Avx512Vnni {
 /// The first tile over a panel, which stages it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn first_tile<T: Output>(mut pass: Pass<'_, T>, own: Source<'_>, next: Option<Source<'_>>, panel: &mut [PanelBlock]) {
-    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5, 6], |ROWS, x, row_sums, ahead, scaled| {
         staging_tile::<ROWS, true, T>(x, row_sums, Some(own), next, panel, ahead, scaled)
     });
 }
@@ -56,7 +56,7 @@ fn first_tile<T: Output>(mut pass: Pass<'_, T>, own: Source<'_>, next: Option<So
 /// The last tile over a panel, which begins the next one.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn last_tile<T: Output>(mut pass: Pass<'_, T>, next: Option<Source<'_>>, panel: &mut [PanelBlock]) {
-    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    one_tile!(pass, 0, 0, pass.out.rows(), [1, 2, 3, 4, 5, 6], |ROWS, x, row_sums, ahead, scaled| {
         staging_tile::<ROWS, false, T>(x, row_sums, None, next, panel, ahead, scaled)
     });
 }
@@ -64,7 +64,7 @@ fn last_tile<T: Output>(mut pass: Pass<'_, T>, next: Option<Source<'_>>, panel: 
 /// Tiles over a panel that is there, all in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn tiles_of<T: Output>(mut pass: Pass<'_, T>, panel: &[PanelBlock]) {
-    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5, 6], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }
@@ -186,7 +186,8 @@ fn plane<const PLANE: usize, const ROWS: usize>(
 ) {
     let mut weights = [_mm512_setzero_si512(); VECTORS];
     for j in 0..VECTORS {
-        weights[j] = codes::<PLANE>(load(&step[j].0));
+        // Six rows leave no registers for four vectors to wait in until their next plane's turn.
+        weights[j] = codes::<PLANE>(if ROWS > 5 { load_again(&step[j]) } else { load(&step[j].0) });
     }
     for row in 0..ROWS {
         let x = _mm512_set1_epi32(dword(x[row], 32 * PLANE + 4 * t));

@@ -11,8 +11,9 @@ use std::arch::x86_64::*;
 
 impl Level for AvxVnni {
     const PANEL_COLS: usize = COLS;
-    // 5 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are 14 of 16 registers.
-    const PANEL_ROWS: usize = 5;
+    // 6 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are all 16 registers. With 4 x 2 the multipliers wait:
+    // an addition takes four cycles, two start in each.
+    const PANEL_ROWS: usize = 6;
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {
         blocks * STEPS
@@ -28,7 +29,7 @@ impl Level for AvxVnni {
 #[target_feature(enable = "avx2,avxvnni")]
 fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
     avx::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
-    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+    each_tile!(pass, [1, 2, 3, 4, 5, 6], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }

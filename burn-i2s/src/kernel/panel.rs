@@ -193,7 +193,7 @@ pub(super) use one_tile;
 /// loop or a call: the compiler would not unroll the one nor always inline the other, and keep the sums in memory.
 macro_rules! write_tile {
     ($write_row:path, $sums:ident, $scaled:ident) => {
-        const { assert!(ROWS <= 5) };
+        const { assert!(ROWS <= 6) };
         let Scaled { weight_scale, scales, mut out } = $scaled;
         if ROWS > 0 {
             $write_row($sums[0], weight_scale, scales[0], out.row(0));
@@ -209,6 +209,9 @@ macro_rules! write_tile {
         }
         if ROWS > 4 {
             $write_row($sums[4], weight_scale, scales[4], out.row(4));
+        }
+        if ROWS > 5 {
+            $write_row($sums[5], weight_scale, scales[5], out.row(5));
         }
     };
 }
