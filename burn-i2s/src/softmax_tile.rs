@@ -129,6 +129,7 @@ pub(crate) fn run_tile(isa: Isa, t: &mut Tile<'_>, packed: &[f32], length: usize
         let (keys, values) = packed.split_at(t.dim * count.next_multiple_of(LANES));
         // Separate functions, not one: each needs the registers for itself.
         score(isa, t, keys, base);
+        mask_and_find_maxima(isa, t, base);
         exponentiate(isa, t, base);
         if block > first {
             rescale(isa, t);
@@ -205,20 +206,40 @@ fn score_rows<const M: usize, const N: usize>(t: &mut Tile<'_>, keys: &[f32], fi
     });
 }
 
-/// Masks a row's scores, and returns their maximum.
-#[inline(always)]
-fn mask_row(t: &mut Tile<'_>, row: usize, base: usize) -> f32 {
-    let keys = t.visible[row].within(base);
-    let scores = t.scores.as_chunks_mut::<BLOCK>().0[row].as_chunks_mut::<LANES>().0;
-    let mut lanes = [LOWEST; LANES];
-    let first = keys.start / LANES;
-    for (group, scores) in scores[first..keys.end.div_ceil(LANES)].iter_mut().enumerate() {
-        mask(scores, &keys, (first + group) * LANES);
-        for lane in 0..LANES {
-            lanes[lane] = larger(scores[lane], lanes[lane]);
+/// Masks the scores of keys that a row does not see, in the groups in which it sees others, and writes the row's largest,
+/// [`LOWEST`] at least, to `rescale`.
+fn mask_and_find_maxima(isa: Isa, t: &mut Tile<'_>, base: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let scores = t.scores.as_chunks_mut().0;
+        if kernel::mask_and_find_maxima(isa, scores, |row| t.visible[row].within(base), LOWEST, t.rescale) {
+            return;
         }
     }
-    tree_max(lanes)
+    mask_and_find_maxima_portably(isa, t, base);
+}
+
+#[inline(always)]
+fn mask_and_find_maxima_body(t: &mut Tile<'_>, base: usize) {
+    let scores = t.scores.as_chunks_mut::<LANES>().0.as_chunks_mut::<{ BLOCK / LANES }>().0;
+    for ((visible, scores), maximum) in t.visible.iter().zip(scores).zip(t.rescale.iter_mut()) {
+        let keys = visible.within(base);
+        let mut lanes = [LOWEST; LANES];
+        for group in groups_of(&keys) {
+            let scores = &mut scores[group];
+            mask(scores, &keys, group * LANES);
+            for lane in 0..LANES {
+                lanes[lane] = larger(scores[lane], lanes[lane]);
+            }
+        }
+        *maximum = tree_max(lanes);
+    }
+}
+
+/// The groups of 16 keys that hold one of `keys`.
+#[inline(always)]
+fn groups_of(keys: &Range<usize>) -> Range<usize> {
+    keys.start / LANES..keys.end.div_ceil(LANES)
 }
 
 /// Windows of it limit the 16 scores of a group: those before or after a key to minus infinity, others not at all.
@@ -247,12 +268,9 @@ fn mask(scores: &mut [f32; LANES], keys: &Range<usize>, base: usize) {
     }
 }
 
-/// Turns scores into exponentials, zero where masked, and adds them to the rescaled sums.
+/// Turns masked scores into exponentials, zero where masked, and adds them to the rescaled sums, given their maxima.
 #[inline(always)]
 fn exponentiate_body(t: &mut Tile<'_>, base: usize) {
-    for row in 0..t.visible.len() {
-        t.rescale[row] = mask_row(t, row, base);
-    }
     let maxima = t.maxima.as_chunks_mut::<LANES>().0;
     for (rescale, maxima) in t.rescale.as_chunks_mut::<LANES>().0.iter_mut().zip(maxima) {
         for lane in 0..LANES {
@@ -276,12 +294,12 @@ fn exponentiate_row(t: &mut Tile<'_>, row: usize, base: usize) {
     for sum in &mut running {
         *sum *= rescale;
     }
-    let (first, end) = (keys.start / LANES, keys.end.div_ceil(LANES));
+    let seen = groups_of(&keys);
     let groups = scores.as_chunks_mut::<LANES>().0;
     // The rows that are weighed with this one may see them.
-    groups[..first].as_flattened_mut().fill(0.0);
-    groups[end..].as_flattened_mut().fill(0.0);
-    for scores in &mut groups[first..end] {
+    groups[..seen.start].as_flattened_mut().fill(0.0);
+    groups[seen.end..].as_flattened_mut().fill(0.0);
+    for scores in &mut groups[seen] {
         for lane in 0..LANES {
             // A masked key's is that of minus infinity, exactly 0: the maximum is never that low.
             scores[lane] = exp_nonpositive(scores[lane] - maximum);
@@ -378,6 +396,7 @@ multiversion!(
         scalar: score_body::<6, 1>,
     }
 );
+multiversion!(fn mask_and_find_maxima_portably(tile: &mut Tile<'_>, base: usize) = mask_and_find_maxima_body);
 multiversion!(fn exponentiate(tile: &mut Tile<'_>, base: usize) = exponentiate_body);
 multiversion!(fn rescale(tile: &mut Tile<'_>) = rescale_body);
 multiversion!(

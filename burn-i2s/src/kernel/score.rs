@@ -1,7 +1,8 @@
-//! Attention scores on the 512-bit levels.
+//! Attention scores and their maxima on the 512-bit levels.
 //!
 //! A score is a sum of short chains of products, and here both the chains and their sums stay in registers. Of the
-//! portable loop the compiler keeps one of the two in memory, which costs 3 % of attention.
+//! portable loop the compiler keeps one of the two in memory, which costs 3 % of attention. The lanes of a maximum it
+//! takes apart into pairs, which costs 2 %.
 
 use crate::isa::Isa;
 use crate::lanes::LANES;
@@ -32,6 +33,31 @@ pub(crate) fn score(
         Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) if queries.len().is_multiple_of(ROWS * CHAIN) => {
             // SAFETY: both witnesses are built only where avx512f was detected.
             unsafe { x86::score(queries, keys, groups, scores) };
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Sets the scores of keys that a row does not see to minus infinity, in the groups of 16 keys in which it sees others, and
+/// writes the largest score in these groups, `lowest` at least, to the row's place in `maxima`; and returns true. Or returns
+/// false, where the level has no such kernel. `keys` names the keys that a row sees.
+///
+/// A NaN is no maximum. In a group that is masked, that of a key which is seen becomes infinity.
+///
+/// # Panics
+/// When there are no such keys, or fewer maxima than rows.
+pub(crate) fn mask_and_find_maxima(
+    isa: Isa,
+    scores: &mut [[f32; KEYS]],
+    keys: impl Fn(usize) -> Range<usize>,
+    lowest: f32,
+    maxima: &mut [f32],
+) -> bool {
+    match isa {
+        Isa::Avx512Bw(_) | Isa::Avx512Vnni(_) => {
+            // SAFETY: both witnesses are built only where avx512f was detected.
+            unsafe { x86::mask_and_find_maxima(scores, keys, lowest, maxima) };
             true
         }
         _ => false,
@@ -69,6 +95,42 @@ mod x86 {
             } else {
                 columns::<1, 1>(rows, keys, group, scores);
             }
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn mask_and_find_maxima(
+        scores: &mut [[f32; KEYS]],
+        keys: impl Fn(usize) -> Range<usize>,
+        lowest: f32,
+        maxima: &mut [f32],
+    ) {
+        let (infinity, minus_infinity) = (_mm512_set1_ps(f32::INFINITY), _mm512_set1_ps(f32::NEG_INFINITY));
+        let maxima = &mut maxima[..scores.len()];
+        for (row, (scores, maximum)) in scores.iter_mut().zip(maxima).enumerate() {
+            let keys = keys(row);
+            let mut lanes = _mm512_set1_ps(lowest);
+            let groups = keys.start / LANES..keys.end.div_ceil(LANES);
+            for (group, scores) in groups.clone().zip(&mut scores.as_chunks_mut::<LANES>().0[groups]) {
+                // SAFETY: `scores` is 64 readable bytes, and the load takes any alignment.
+                let mut values = unsafe { _mm512_loadu_ps(scores.as_ptr()) };
+                let place = |key: usize| key.saturating_sub(group * LANES).min(LANES);
+                let (start, end) = (place(keys.start), place(keys.end));
+                if end - start < LANES {
+                    let seen = ((1u32 << end) - (1u32 << start)) as u16;
+                    // Where one of its operands is NaN, an instruction's result is the second.
+                    values = _mm512_mask_min_ps(minus_infinity, seen, values, infinity);
+                    // SAFETY: `scores` is 64 writable bytes, and the store takes any alignment.
+                    unsafe { _mm512_storeu_ps(scores.as_mut_ptr(), values) };
+                }
+                lanes = _mm512_max_ps(values, lanes);
+            }
+            // 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+            let high = _mm512_castps512_ps256(_mm512_shuffle_f32x4::<0b1110>(lanes, lanes));
+            let eight = _mm256_max_ps(high, _mm512_castps512_ps256(lanes));
+            let four = _mm_max_ps(_mm256_extractf128_ps::<1>(eight), _mm256_castps256_ps128(eight));
+            let two = _mm_max_ps(_mm_movehl_ps(four, four), four);
+            *maximum = _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(two), two));
         }
     }
 
@@ -178,5 +240,43 @@ mod tests {
         assert!(refused(ROWS * 32, 32 * 5, 4..5), "beyond a row of scores");
         assert!(refused(ROWS * 32, 32 * 4 - 1, 0..1), "a dimension that is not whole");
         assert!(!score(isa, &[0.0; ROWS * 24], &[[0.0; LANES]; 24], 0..1, &mut [[0.0; KEYS]; ROWS]), "half a chain");
+    }
+
+    #[test]
+    fn what_is_not_seen_is_masked_and_the_largest_of_the_others_found() {
+        let pick = |i: usize| match i.wrapping_mul(2_654_435_761) >> 5 & 63 {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            2 => f32::NEG_INFINITY,
+            3 => -0.0,
+            4 => 0.0,
+            n => (n as f32 - 40.0) / 8.0,
+        };
+        for (&isa, seed) in Isa::available().iter().flat_map(|isa| (0..20).map(move |seed| (isa, 1000 * seed))) {
+            for (start, end) in (0..=KEYS).flat_map(|start| (start..=KEYS).map(move |end| (start, end))) {
+                let keys = if start < end { start..end } else { 0..0 };
+                let row: [f32; KEYS] = std::array::from_fn(|i| pick(seed + i));
+                let mut expected = row;
+                let groups = keys.start / LANES..keys.end.div_ceil(LANES);
+                for (key, score) in expected.iter_mut().enumerate().filter(|(key, _)| groups.contains(&(key / LANES))) {
+                    let group = key / LANES * LANES;
+                    let is_masked = keys.start > group || keys.end < group + LANES;
+                    *score = match keys.contains(&key) {
+                        false => f32::NEG_INFINITY,
+                        true if is_masked && score.is_nan() => f32::INFINITY,
+                        true => *score,
+                    };
+                }
+                let seen = &expected[groups.start * LANES..groups.end * LANES];
+                let largest = seen.iter().copied().fold(f32::MIN, f32::max);
+                let (mut scores, mut maxima) = ([row, row], [7.0; 3]);
+                if !mask_and_find_maxima(isa, &mut scores, |_| keys.clone(), f32::MIN, &mut maxima) {
+                    break;
+                }
+                let bits = |scores: [f32; KEYS]| scores.map(f32::to_bits);
+                assert!(scores.iter().all(|&found| bits(found) == bits(expected)), "{isa}: {keys:?} of {row:?}");
+                assert_eq!(maxima, [largest, largest, 7.0], "{isa}: {keys:?} of {row:?}");
+            }
+        }
     }
 }
