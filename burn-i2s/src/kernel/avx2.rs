@@ -1,7 +1,7 @@
 //! AVX2: `vpmaddubsw` adds two products of code and activation to a 16-bit lane, which is widened once a block.
 
 use super::Output;
-use super::avx::{self, COLS, PanelBlock, codes, load, load_plane};
+use super::avx::{self, COLS, PanelBlock, codes, load, load_halves_again, load_plane};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
 use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
@@ -80,10 +80,7 @@ fn tile<const ROWS: usize, T: Output>(
     scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
-    let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
-    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
-        *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
-    }
+    let mut total = totals(row_sums);
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
@@ -97,7 +94,7 @@ fn tile<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    write_tile!(avx::write_row, total, scaled);
+    write_tile!(write_totals, total, scaled);
 }
 
 /// [`tile`] over a panel whose codes are a byte each.
@@ -111,10 +108,7 @@ fn tile_unpacked<const ROWS: usize, T: Output>(
     scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
-    let mut total = [[_mm256_setzero_si256(); 2]; ROWS];
-    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
-        *total = [_mm256_set1_epi32(row_sum.wrapping_neg()); 2];
-    }
+    let mut total = totals(row_sums);
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         let mut acc = [[_mm256_setzero_si256(); 2]; ROWS];
@@ -128,7 +122,7 @@ fn tile_unpacked<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    write_tile!(avx::write_row, total, scaled);
+    write_tile!(write_totals, total, scaled);
 }
 
 #[target_feature(enable = "avx2")]
@@ -154,16 +148,41 @@ fn add<const ROWS: usize>(x: &[&[i8; BLOCK]; ROWS], at: usize, weights: [__m256i
     }
 }
 
-/// Adds the 16-bit sums of a block to the 32-bit totals.
+/// The 32-bit sums of a row, in two halves. They are used once a block and live in memory: the compiler would keep some of
+/// them in registers, and 16-bit sums in memory.
+type Totals = Step;
+
+/// Totals that start at the negated row sums.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn widen<const ROWS: usize>(acc: &[[__m256i; 2]; ROWS], total: &mut [[__m256i; 2]; ROWS]) {
-    for row in 0..ROWS {
-        for j in 0..2 {
-            let pairs = _mm256_madd_epi16(acc[row][j], _mm256_set1_epi16(1));
-            total[row][j] = _mm256_add_epi32(total[row][j], pairs);
+fn totals<const ROWS: usize>(row_sums: &[i32; ROWS]) -> [Totals; ROWS] {
+    let mut total = [Step([0; 64]); ROWS];
+    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
+        for half in total.0.as_chunks_mut().0 {
+            avx::store_bytes(_mm256_set1_epi32(row_sum.wrapping_neg()), half);
         }
     }
+    total
+}
+
+/// Adds the 16-bit sums of a block to the totals.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn widen<const ROWS: usize>(acc: &[[__m256i; 2]; ROWS], total: &mut [Totals; ROWS]) {
+    for row in 0..ROWS {
+        let before = load_halves_again(&total[row]);
+        for j in 0..2 {
+            let pairs = _mm256_madd_epi16(acc[row][j], _mm256_set1_epi16(1));
+            avx::store_bytes(_mm256_add_epi32(before[j], pairs), &mut total[row].0.as_chunks_mut().0[j]);
+        }
+    }
+}
+
+/// Writes the outputs of a row.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn write_totals<T: Output>(total: Totals, weight_scale: f32, scale: f32, out: &mut [T]) {
+    avx::write_row(halves(&total), weight_scale, scale, out);
 }
 
 /// Rewrites a packed panel, at the front of `panel`, as one byte for each code.

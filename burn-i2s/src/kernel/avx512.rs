@@ -94,7 +94,7 @@ pub(super) fn store(vector: __m512i, sums: &mut [i32; 16]) {
 /// Stores a step.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn store_step(vector: __m512i, step: &mut Step) {
+pub(super) fn store_step(vector: __m512i, step: &mut Step) {
     // SAFETY: a step is 64 writable bytes, and aligned to 64.
     unsafe { _mm512_store_si512(step.0.as_mut_ptr().cast(), vector) }
 }

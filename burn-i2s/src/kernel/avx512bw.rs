@@ -2,7 +2,9 @@
 //! is widened once a block.
 
 use super::Output;
-use super::avx512::{self, COLS, PanelBlock, VECTORS, codes, load, load_half, load_half_plane, load_pair, load_plane};
+use super::avx512::{
+    self, COLS, PanelBlock, VECTORS, codes, load, load_again, load_half, load_half_plane, load_pair, load_plane,
+};
 use super::dots::{DOT_AHEAD, Dots, Packed, Sums, by_rows, cut, each, packed_rows, prefetch, tiles};
 use super::output::Rect;
 use super::panel::{Ahead, Level, Pass, STEPS, Scaled, Step, dword, each_tile, write_tile};
@@ -13,28 +15,47 @@ use std::arch::x86_64::*;
 /// Weight rows whose dot products are formed together.
 const DOTS: usize = 4;
 
+/// A panel block with a byte for each code: step `k` holds codes `4 * k ..` of the block.
+type UnpackedBlock = [[Step; VECTORS]; 4 * STEPS];
+
+/// The fewest activation rows for which a panel is unpacked once instead of in every pass.
+const UNPACK_FROM: usize = 24;
+
 impl Level for Avx512Bw {
     const PANEL_COLS: usize = COLS;
     // 5 x 4 accumulators, 4 vectors of codes, a mask, a broadcast and a product are 27 of 32 registers; the totals, used
     // once a block, live in memory.
     const PANEL_ROWS: usize = 5;
 
-    fn panel_steps(_rows: usize, blocks: usize) -> usize {
-        blocks * STEPS * VECTORS
+    fn panel_steps(rows: usize, blocks: usize) -> usize {
+        blocks * STEPS * VECTORS * if rows < UNPACK_FROM { 1 } else { 4 }
     }
 
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
-        // SAFETY: `self` proves what the function is compiled for.
-        unsafe { pass_over(pass, avx512::blocks(panel)) }
+        // SAFETY: `self` proves what the functions are compiled for.
+        unsafe { if pass.out.rows() < UNPACK_FROM { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
     }
 }
 
 /// All tiles of a pass in one function, so that one tile's end and the next one's start overlap.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [PanelBlock]) {
+fn pass_over<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
+    let panel = avx512::blocks(panel);
     avx512::stage(pass.weights, pass.out.cols(), pass.blocks, panel);
     each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
         tile::<ROWS, T>(x, row_sums, panel, ahead, scaled)
+    });
+}
+
+/// [`pass_over`] a panel whose codes are a byte each.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn pass_over_unpacked<T: Output>(mut pass: Pass<'_, T>, panel: &mut [Step]) {
+    let packed = avx512::blocks(&mut panel[..pass.blocks * STEPS * VECTORS]);
+    avx512::stage(pass.weights, pass.out.cols(), pass.blocks, packed);
+    let panel = panel.as_chunks_mut().0.as_chunks_mut().0;
+    unpack(panel);
+    each_tile!(pass, [1, 2, 3, 4, 5], |ROWS, x, row_sums, ahead, scaled| {
+        tile_unpacked::<ROWS, T>(x, row_sums, panel, ahead, scaled)
     });
 }
 
@@ -66,10 +87,7 @@ fn tile<const ROWS: usize, T: Output>(
     scaled: Scaled<'_, T>,
 ) {
     let x = cut(x, panel.len());
-    let mut total = [[_mm512_setzero_si512(); VECTORS]; ROWS];
-    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
-        *total = [_mm512_set1_epi32(row_sum.wrapping_neg()); VECTORS];
-    }
+    let mut total = totals(row_sums);
     for (b, block) in panel.iter().enumerate() {
         let x = each(&x, b);
         let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
@@ -82,7 +100,51 @@ fn tile<const ROWS: usize, T: Output>(
         }
         widen(&acc, &mut total);
     }
-    write_tile!(avx512::write_row, total, scaled);
+    write_tile!(write_totals, total, scaled);
+}
+
+/// [`tile`] over a panel whose codes are a byte each.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn tile_unpacked<const ROWS: usize, T: Output>(
+    x: &[&[[i8; BLOCK]]; ROWS],
+    row_sums: &[i32; ROWS],
+    panel: &[UnpackedBlock],
+    ahead: Ahead<'_>,
+    scaled: Scaled<'_, T>,
+) {
+    let x = cut(x, panel.len());
+    let mut total = totals(row_sums);
+    for (b, block) in panel.iter().enumerate() {
+        let x = each(&x, b);
+        let mut acc = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+        for t in 0..STEPS {
+            ahead.fetch(b * STEPS + t);
+        }
+        for (k, step) in block.iter().enumerate() {
+            add(&x, 4 * k, [load(&step[0].0), load(&step[1].0), load(&step[2].0), load(&step[3].0)], &mut acc);
+        }
+        widen(&acc, &mut total);
+    }
+    write_tile!(write_totals, total, scaled);
+}
+
+/// Rewrites a packed panel, at the front of `panel`, as one byte for each code.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn unpack(panel: &mut [UnpackedBlock]) {
+    // Backwards, since a block is unpacked to where later packed blocks were.
+    for b in (0..panel.len()).rev() {
+        let packed: PanelBlock = panel.as_flattened().as_chunks().0[b];
+        for (t, step) in packed.iter().enumerate() {
+            for (j, packed) in step.iter().enumerate() {
+                let packed = load(&packed.0);
+                avx512::store_step(codes::<0>(packed), &mut panel[b][t][j]);
+                avx512::store_step(codes::<1>(packed), &mut panel[b][STEPS + t][j]);
+                avx512::store_step(codes::<2>(packed), &mut panel[b][2 * STEPS + t][j]);
+                avx512::store_step(codes::<3>(packed), &mut panel[b][3 * STEPS + t][j]);
+            }
+        }
+    }
 }
 
 /// The codes of one plane of a step.
@@ -117,16 +179,41 @@ fn add<const ROWS: usize>(
     }
 }
 
-/// Adds the 16-bit sums of a block to the 32-bit totals.
+/// The 32-bit sums of a row. They are used once a block and live in memory: the compiler would keep them in registers, and
+/// the 16-bit sums in memory.
+type Totals = [Step; VECTORS];
+
+/// Totals that start at the negated row sums.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn widen<const ROWS: usize>(acc: &[[__m512i; VECTORS]; ROWS], total: &mut [[__m512i; VECTORS]; ROWS]) {
+fn totals<const ROWS: usize>(row_sums: &[i32; ROWS]) -> [Totals; ROWS] {
+    let mut total = [[Step([0; 64]); VECTORS]; ROWS];
+    for (total, &row_sum) in total.iter_mut().zip(row_sums) {
+        for total in total {
+            avx512::store_step(_mm512_set1_epi32(row_sum.wrapping_neg()), total);
+        }
+    }
+    total
+}
+
+/// Adds the 16-bit sums of a block to the totals.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn widen<const ROWS: usize>(acc: &[[__m512i; VECTORS]; ROWS], total: &mut [Totals; ROWS]) {
     for row in 0..ROWS {
         for j in 0..VECTORS {
             let pairs = _mm512_madd_epi16(acc[row][j], _mm512_set1_epi16(1));
-            total[row][j] = _mm512_add_epi32(total[row][j], pairs);
+            let total = &mut total[row][j];
+            avx512::store_step(_mm512_add_epi32(load_again(total), pairs), total);
         }
     }
+}
+
+/// Writes the outputs of a row.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn write_totals<T: Output>([a, b, c, d]: Totals, weight_scale: f32, scale: f32, out: &mut [T]) {
+    avx512::write_row([load(&a.0), load(&b.0), load(&c.0), load(&d.0)], weight_scale, scale, out);
 }
 
 /// Dot products of `ROWS` activation rows with `cols` packed rows, two blocks at a time.
