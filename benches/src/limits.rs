@@ -78,16 +78,24 @@ fn best<const N: usize>(time: Duration, mut reading: impl FnMut() -> [f64; N]) -
     best
 }
 
+/// A value with nothing else in its cache line, nor in the one that is fetched with it.
+#[repr(align(128))]
+struct CacheLine(AtomicU64);
+
 /// Nanoseconds that a cache line takes to another thread and back: what threads pay for memory that they share. It says
-/// how far apart their CPUs are, which in a virtual machine may change by itself.
-fn round_trip(time: Duration) -> f64 {
+/// how far apart their CPUs are, which in a virtual machine may change by itself. By the time that passes, whatever the
+/// clock of the others.
+///
+/// # Errors
+/// When no thread can be started.
+fn round_trip(time: Duration) -> io::Result<f64> {
     /// Trips between two looks at the clock.
     const TRIPS: u64 = 100;
     /// Ends the other thread. Even numbers are its answers, odd ones this thread's questions.
     const END: u64 = u64::MAX - 1;
-    let line = AtomicU64::new(0);
+    let CacheLine(line) = &CacheLine(AtomicU64::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        thread::Builder::new().spawn_scoped(scope, || {
             loop {
                 match line.load(Ordering::Acquire) {
                     END => return,
@@ -95,7 +103,7 @@ fn round_trip(time: Duration) -> f64 {
                     _ => hint::spin_loop(),
                 }
             }
-        });
+        })?;
         let [trips] = best(time, || {
             let timer = Instant::now();
             for trip in 0..TRIPS {
@@ -107,7 +115,7 @@ fn round_trip(time: Duration) -> f64 {
             [TRIPS as f64 / timer.elapsed().as_nanos() as f64]
         });
         line.store(END, Ordering::Release);
-        1.0 / trips
+        Ok(1.0 / trips)
     })
 }
 
@@ -133,7 +141,7 @@ pub fn kernels(measure: Measure, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {:<12} {int8:8.1} {fma:8.1}", level.name())?;
     }
     if measure.threads > 1 {
-        writeln!(out, "\nA cache line from one thread to another and back: {:.0} ns", round_trip(time))?;
+        writeln!(out, "\nA cache line from one thread to another and back: {:.0} ns", round_trip(time)?)?;
     }
     if multiply_add_limit(isa, clock).is_none() {
         return writeln!(out, "\n{isa} has no int8 multiply-add to measure the ternary product against.");

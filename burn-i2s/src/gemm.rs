@@ -112,7 +112,7 @@ pub struct Product<'a> {
 /// # Errors
 /// When the columns of `x` and `w` differ or `out` has another length; `out` is then untouched.
 pub fn ternary_gemm(isa: Isa, x: &Activations<'_>, w: &TernaryMatrix<'_>, out: &mut [f32]) -> Result<(), TernaryError> {
-    run(isa, None, [(*x, *w, out)])
+    run_one(isa, None, x, w, out)
 }
 
 /// [`ternary_gemm`] divided by other sizes than the level's own: the same bits at another speed.
@@ -126,7 +126,7 @@ pub fn ternary_gemm_tiled(
     w: &TernaryMatrix<'_>,
     out: &mut [f32],
 ) -> Result<(), TernaryError> {
-    run(isa, Some(*tiling), [(*x, *w, out)])
+    run_one(isa, Some(*tiling), x, w, out)
 }
 
 /// [`ternary_gemm`] of several products in one parallel region.
@@ -134,7 +134,9 @@ pub fn ternary_gemm_tiled(
 /// # Errors
 /// As [`ternary_gemm`], before any output is written.
 pub fn ternary_gemm_many(isa: Isa, products: &mut [Product<'_>]) -> Result<(), TernaryError> {
-    run(isa, None, products.iter_mut().map(|product| (product.x, product.w, &mut *product.out)))
+    let work = Work::of(products.iter().map(|product| (product.x, product.w, product.out.len())))?;
+    work.run(isa, None, products.iter_mut().map(|product| (product.x, product.w, &mut *product.out)));
+    Ok(())
 }
 
 /// Writes the exact sums of code times weight, without either scale, to `out`, `[rows, out_features]` row-major.
@@ -147,7 +149,7 @@ pub fn ternary_accumulate(
     w: &TernaryMatrix<'_>,
     out: &mut [i32],
 ) -> Result<(), TernaryError> {
-    run(isa, None, [(*x, *w, out)])
+    run_one(isa, None, x, w, out)
 }
 
 /// Runs the int8 multiply-add of `isa` for `rounds` rounds on registers alone and returns how many products of two
@@ -158,35 +160,74 @@ pub fn spin_multiply_add(isa: Isa, rounds: u64) -> Option<u64> {
     kernel::peak::spin(isa, rounds)
 }
 
-fn run<'a, T: Output + 'a>(
+fn run_one<T: Output>(
     isa: Isa,
     tiling: Option<Tiling>,
-    products: impl IntoIterator<Item = (Activations<'a>, TernaryMatrix<'a>, &'a mut [T])>,
+    x: &Activations<'_>,
+    w: &TernaryMatrix<'_>,
+    out: &mut [T],
 ) -> Result<(), TernaryError> {
-    let products: Vec<_> = products.into_iter().collect();
-    for (x, w, out) in &products {
-        check(x, w, out.len())?;
-    }
-    let cost = |x: &Activations<'_>, w: &TernaryMatrix<'_>| {
-        let products = w.blocks().len().saturating_mul(BLOCK);
-        if x.rows() == 0 { 0 } else { products.saturating_mul(x.rows().max(ROWS_THAT_PAY)) }
-    };
-    let total = products.iter().fold(0, |total: usize, (x, w, _)| total.saturating_add(cost(x, w)));
-    let threads = threads::available().min(total / PRODUCTS_PER_THREAD);
-    let mut jobs = Vec::new();
-    for (x, w, out) in products {
-        let tiling = tiling.unwrap_or_else(|| Tiling::of(isa, w.in_features()));
-        // Each product has its part of the pieces.
-        let all_pieces = threads.saturating_mul(tiling.jobs_per_thread).clamp(1, total.max(1));
-        let pieces = if threads > 1 { cost(&x, &w).div_ceil(total / all_pieces) } else { 1 };
-        divide(isa, tiling, x, w, out, pieces, &mut jobs);
-    }
-    if threads > 1 {
-        jobs.into_par_iter().with_max_len(1).for_each(|job| kernel::run(isa, job));
-    } else {
-        jobs.into_iter().for_each(|job| kernel::run(isa, job));
-    }
+    Work::of([(*x, *w, out.len())])?.run(isa, tiling, [(*x, *w, out)]);
     Ok(())
+}
+
+/// How much work some products are, known before any of them is begun.
+struct Work {
+    total: usize,
+    threads: usize,
+}
+
+impl Work {
+    /// Checks shapes, each with its output's length. Makes no list of them: allocating it would cost a product of a few rows
+    /// a percent.
+    fn of<'a>(
+        shapes: impl IntoIterator<Item = (Activations<'a>, TernaryMatrix<'a>, usize)>,
+    ) -> Result<Self, TernaryError> {
+        let mut total = 0usize;
+        for (x, w, found) in shapes {
+            check(&x, &w, found)?;
+            total = total.saturating_add(cost(w.blocks().len(), x.rows()));
+        }
+        // The order matters: small work must not be what starts rayon's threads.
+        let most_threads = total / PRODUCTS_PER_THREAD;
+        Ok(Self { total, threads: if most_threads > 1 { threads::available().min(most_threads) } else { 1 } })
+    }
+
+    /// Does it.
+    fn run<'a, T: Output + 'a>(
+        self,
+        isa: Isa,
+        tiling: Option<Tiling>,
+        products: impl IntoIterator<Item = (Activations<'a>, TernaryMatrix<'a>, &'a mut [T])>,
+    ) {
+        let whole = products
+            .into_iter()
+            .filter(|(x, ..)| x.rows() > 0)
+            .map(|(x, w, out)| whole(tiling.unwrap_or_else(|| Tiling::of(isa, w.in_features())), x, w, out));
+        if self.threads == 1 {
+            return whole.for_each(|job| kernel::run(isa, job));
+        }
+        let mut jobs = Vec::new();
+        for product in whole {
+            // Each product has its part of the pieces.
+            let all_pieces = self.threads.saturating_mul(product.tiling.jobs_per_thread).clamp(1, self.total);
+            let cost = cost(product.weights.len(), product.out.rows());
+            divide(isa, product, cost.div_ceil(self.total / all_pieces), &mut jobs);
+        }
+        jobs.into_par_iter().with_max_len(1).for_each(|job| kernel::run(isa, job));
+    }
+}
+
+/// What `blocks` blocks of weights times so many rows cost, in products of a code and an activation.
+fn cost(blocks: usize, rows: usize) -> usize {
+    if rows == 0 { 0 } else { blocks.saturating_mul(BLOCK).saturating_mul(rows.max(ROWS_THAT_PAY)) }
+}
+
+/// A product as one job.
+fn whole<'a, T>(tiling: Tiling, x: Activations<'a>, w: TernaryMatrix<'a>, out: &'a mut [T]) -> Job<'a, T> {
+    let rows = Rows { codes: x.codes, sums: x.sums, scales: x.scales };
+    let out = Rect::new(out, x.rows(), w.out_features());
+    Job { x: rows, blocks: w.blocks_per_row(), weights: w.blocks(), weight_scale: w.weight_scale(), tiling, out }
 }
 
 fn check(x: &Activations<'_>, w: &TernaryMatrix<'_>, found: usize) -> Result<(), TernaryError> {
@@ -201,20 +242,10 @@ fn check(x: &Activations<'_>, w: &TernaryMatrix<'_>, found: usize) -> Result<(),
     Ok(())
 }
 
-/// Divides a product into about `pieces` jobs, as `tiling` says.
-fn divide<'a, T: Output>(
-    isa: Isa,
-    tiling: Tiling,
-    x: Activations<'a>,
-    w: TernaryMatrix<'a>,
-    out: &'a mut [T],
-    pieces: usize,
-    jobs: &mut Vec<Job<'a, T>>,
-) {
-    let (rows, cols, blocks) = (x.rows(), w.out_features(), w.blocks_per_row());
-    if rows == 0 {
-        return;
-    }
+/// Divides a product into about `pieces` jobs, as its tiling says.
+fn divide<'a, T: Output>(isa: Isa, product: Job<'a, T>, pieces: usize, jobs: &mut Vec<Job<'a, T>>) {
+    let Job { x, blocks, weights, weight_scale, tiling, out } = product;
+    let (rows, cols) = (out.rows(), out.cols());
     let unit = kernel::column_unit(isa);
     let units = cols.div_ceil(unit);
     let most_row_pieces = rows.div_ceil(tiling.rows_per_job.max(1));
@@ -231,7 +262,7 @@ fn divide<'a, T: Output>(
     // Pieces that differ by at most one unit: a last one of what is left over would leave its thread idle.
     let col_cut = |piece: usize| cols.min(units * piece / col_pieces * unit);
     let row_cut = |piece: usize| rows * piece / row_pieces;
-    let mut right = Rect::new(out, rows, cols);
+    let mut right = out;
     for col in 0..col_pieces {
         let (column, rest) = right.split_columns(col_cut(col + 1) - col_cut(col));
         right = rest;
@@ -245,8 +276,8 @@ fn divide<'a, T: Output>(
                 sums: &x.sums[start..][..count],
                 scales: &x.scales[start..][..count],
             };
-            let weights = &w.blocks()[col_cut(col) * blocks..];
-            jobs.push(Job { x, blocks, weights, weight_scale: w.weight_scale(), tiling, out });
+            let weights = &weights[col_cut(col) * blocks..];
+            jobs.push(Job { x, blocks, weights, weight_scale, tiling, out });
         }
     }
 }

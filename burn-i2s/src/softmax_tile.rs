@@ -410,3 +410,74 @@ multiversion!(
     /// Writes the result of row `row`, its outputs divided by their sum, to `out`; 0 if the row saw no key.
     pub(crate) fn finish_row(tile: &Tile<'_>, row: usize, out: &mut [f32]) = finish_row_body
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A score of any kind.
+    fn score(i: usize) -> f32 {
+        match i.wrapping_mul(2_654_435_761) >> 5 & 63 {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            2 => f32::NEG_INFINITY,
+            3 => -0.0,
+            4 => 0.0,
+            n => (n as f32 - 40.0) / 8.0,
+        }
+    }
+
+    /// What masking makes of a row's scores, and its largest, as [`mask_and_find_maxima`] says it.
+    fn masked(row: &[f32], keys: &Range<usize>) -> (Vec<f32>, f32) {
+        let groups = groups_of(keys);
+        let seen = |key: usize| groups.contains(&(key / LANES));
+        let is_whole = |group: usize| keys.start <= group * LANES && (group + 1) * LANES <= keys.end;
+        let mask = |(key, &score): (usize, &f32)| match (seen(key), keys.contains(&key)) {
+            (false, _) => score,
+            (true, false) => f32::NEG_INFINITY,
+            (true, true) if score.is_nan() && !is_whole(key / LANES) => f32::INFINITY,
+            (true, true) => score,
+        };
+        let scores: Vec<f32> = row.iter().enumerate().map(mask).collect();
+        let largest = (0..BLOCK).filter(|&key| seen(key)).map(|key| scores[key]).fold(LOWEST, f32::max);
+        (scores, largest)
+    }
+
+    #[test]
+    fn what_is_not_seen_is_masked_and_the_largest_of_the_others_found() {
+        const BASE: usize = 2 * BLOCK;
+        type Find = fn(Isa, &mut Tile<'_>, usize);
+        for (&isa, find) in Isa::available()
+            .iter()
+            .flat_map(|isa| [mask_and_find_maxima as Find, mask_and_find_maxima_portably].map(|find| (isa, find)))
+        {
+            for start in 0..=BLOCK {
+                // A row for each end.
+                let visible: Vec<Visible> =
+                    (start..=BLOCK).map(|end| Visible { start: BASE + start, end: BASE + end }).collect();
+                let mut scratch = vec![0.0; Tile::scratch_len(visible.len(), 1)];
+                let mut tile = Tile::new(&mut scratch, &visible, 1);
+                let scores: Vec<f32> = (0..tile.scores.len()).map(|i| score(1000 * start + i)).collect();
+                tile.scores.copy_from_slice(&scores);
+                find(isa, &mut tile, BASE);
+                for (row, visible) in visible.iter().enumerate() {
+                    let at = row * BLOCK..(row + 1) * BLOCK;
+                    let keys = visible.within(BASE);
+                    let (expected, largest) = masked(&scores[at.clone()], &keys);
+                    let bits = |scores: &[f32]| scores.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&tile.scores[at]), bits(&expected), "{isa}: {keys:?}");
+                    assert_eq!(tile.rescale[row], largest, "{isa}: {keys:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_512_bit_levels_have_kernels() {
+        for &isa in Isa::available() {
+            let has = kernel::mask_and_find_maxima(isa, &mut [[0.0; BLOCK]], |_| 0..BLOCK, LOWEST, &mut [0.0]);
+            assert_eq!(has, isa.name().starts_with("avx512"), "{isa}");
+        }
+    }
+}

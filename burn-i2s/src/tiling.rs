@@ -43,7 +43,7 @@ impl Tiling {
             // What `benches tune` found at 640, 1024, 2048 and 3072 columns: 3 everywhere.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => (3, 4),
-            // 9.
+            // 9 at all of them.
             #[cfg(target_arch = "x86_64")]
             Isa::AvxVnni(_) => (9, 6),
             // 4 at 640, 7 to 9 at the others.

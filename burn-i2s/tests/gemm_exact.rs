@@ -106,7 +106,7 @@ fn the_simplest_case() {
 fn sums_are_exact_at_every_shape() {
     // Rows and columns around the tiles' edges; blocks odd and even, below and above what one vector holds.
     let mut rng = Rng(1);
-    for rows in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 33] {
+    for rows in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 23, 24, 33] {
         for out_features in [1, 15, 16, 17, 63, 64, 65, 130] {
             for blocks in [1, 2, 3, 5, 7, 17] {
                 let x = Input::new(rows, 128 * blocks, |_| rng.next() as i8);
@@ -134,7 +134,7 @@ fn extreme_sums_do_not_saturate_or_wrap() {
     // All of one sign drives every 16-bit lane to its limit; 16384 columns drive the totals.
     for cols in [128, 384, 16384] {
         for (name, code) in [("127", [127i8, 127]), ("-128", [-128, -128]), ("alternating", [127, -128])] {
-            for rows in [1, 2, 8, 17] {
+            for rows in [1, 2, 8, 17, 30] {
                 let x = Input::new(rows, cols, |k| code[k % 2]);
                 for byte in [0x00, 0x55, 0xaa, 0xff, 0x88, 0x22] {
                     check(&x, &matrix(17, cols, |_| byte), 17, &format!("{name} with bytes {byte:#04x}"));
@@ -156,7 +156,7 @@ fn many_rows_of_the_longest_columns_do_not_wrap() {
 #[test]
 fn a_code_3_acts_as_plus_two_everywhere() {
     let mut rng = Rng(3);
-    for rows in [1, 4, 8, 20] {
+    for rows in [1, 4, 8, 20, 30] {
         for blocks in [1, 2, 5] {
             let x = Input::new(rows, 128 * blocks, |_| rng.next() as i8);
             let bytes = matrix(70, 128 * blocks, |_| rng.next() as u8);

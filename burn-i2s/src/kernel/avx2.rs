@@ -28,8 +28,9 @@ impl Level for Avx2 {
     }
 
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
+        let packed = pass.blocks * STEPS;
         // SAFETY: `self` proves AVX2.
-        unsafe { if pass.out.rows() < UNPACK_FROM { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
+        unsafe { if panel.len() == packed { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
     }
 }
 

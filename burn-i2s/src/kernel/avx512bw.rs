@@ -32,8 +32,9 @@ impl Level for Avx512Bw {
     }
 
     fn pass<T: Output>(self, pass: Pass<'_, T>, panel: &mut [Step]) {
+        let packed = pass.blocks * STEPS * VECTORS;
         // SAFETY: `self` proves what the functions are compiled for.
-        unsafe { if pass.out.rows() < UNPACK_FROM { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
+        unsafe { if panel.len() == packed { pass_over(pass, panel) } else { pass_over_unpacked(pass, panel) } }
     }
 }
 

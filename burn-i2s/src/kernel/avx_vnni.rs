@@ -11,8 +11,8 @@ use std::arch::x86_64::*;
 
 impl Level for AvxVnni {
     const PANEL_COLS: usize = COLS;
-    // 6 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are all 16 registers. With 4 x 2 the multipliers wait:
-    // an addition takes four cycles, two start in each.
+    // 6 x 2 accumulators, 2 vectors of codes, a mask and a broadcast are all 16 registers. An addition takes
+    // four cycles and two start in each: 4 x 2 are no more than are under way at once, so that every delay is lost.
     const PANEL_ROWS: usize = 6;
 
     fn panel_steps(_rows: usize, blocks: usize) -> usize {

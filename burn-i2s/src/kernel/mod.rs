@@ -60,7 +60,6 @@ pub(crate) struct Job<'a, T> {
     /// The weight rows of `out`, and after them what is left of the matrix, which a kernel may prefetch.
     pub(crate) weights: &'a [[u8; BLOCK_BYTES]],
     pub(crate) weight_scale: f32,
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for panels, which the x86 levels have"))]
     pub(crate) tiling: Tiling,
     pub(crate) out: Rect<'a, T>,
 }

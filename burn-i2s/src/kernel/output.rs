@@ -27,10 +27,6 @@ impl<'a, T> Rect<'a, T> {
         Self { origin: values.as_mut_ptr(), pitch: cols, rows, cols, owner: PhantomData }
     }
 
-    #[cfg_attr(
-        not(any(target_arch = "x86_64", target_arch = "aarch64")),
-        allow(dead_code, reason = "for tiles, which the vector levels have")
-    )]
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }

@@ -298,4 +298,26 @@ mod tests {
         });
         assert_eq!(with_scratch(3, |again| again.as_ptr()), outer);
     }
+
+    #[test]
+    fn the_table_has_the_largest_tiles_that_there_are() {
+        use crate::isa::Isa;
+        use crate::tiling::Tiling;
+        for &isa in Isa::available() {
+            let most = match isa {
+                Isa::Scalar => 1,
+                Isa::Avx2(level) => most_rows(level),
+                Isa::AvxVnni(level) => most_rows(level),
+                Isa::Avx512Bw(level) => most_rows(level),
+                Isa::Avx512Vnni(level) => most_rows(level),
+            };
+            for in_features in [1, 640, 16384] {
+                assert_eq!(Tiling::of(isa, in_features).tile_rows, most, "{isa}");
+            }
+        }
+    }
+
+    fn most_rows<L: Level>(_: L) -> usize {
+        L::PANEL_ROWS
+    }
 }

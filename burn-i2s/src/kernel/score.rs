@@ -43,10 +43,10 @@ pub(crate) fn score(
 /// writes the largest score in these groups, `lowest` at least, to the row's place in `maxima`; and returns true. Or returns
 /// false, where the level has no such kernel. `keys` names the keys that a row sees.
 ///
-/// A NaN is no maximum. In a group that is masked, that of a key which is seen becomes infinity.
+/// A score that is NaN is no maximum; but in a group that is masked, a seen key's becomes infinity first.
 ///
 /// # Panics
-/// When there are no such keys, or fewer maxima than rows.
+/// When there are fewer maxima than rows. May panic when `keys` is no range of a row's keys.
 pub(crate) fn mask_and_find_maxima(
     isa: Isa,
     scores: &mut [[f32; KEYS]],
@@ -240,43 +240,5 @@ mod tests {
         assert!(refused(ROWS * 32, 32 * 5, 4..5), "beyond a row of scores");
         assert!(refused(ROWS * 32, 32 * 4 - 1, 0..1), "a dimension that is not whole");
         assert!(!score(isa, &[0.0; ROWS * 24], &[[0.0; LANES]; 24], 0..1, &mut [[0.0; KEYS]; ROWS]), "half a chain");
-    }
-
-    #[test]
-    fn what_is_not_seen_is_masked_and_the_largest_of_the_others_found() {
-        let pick = |i: usize| match i.wrapping_mul(2_654_435_761) >> 5 & 63 {
-            0 => f32::NAN,
-            1 => f32::INFINITY,
-            2 => f32::NEG_INFINITY,
-            3 => -0.0,
-            4 => 0.0,
-            n => (n as f32 - 40.0) / 8.0,
-        };
-        for (&isa, seed) in Isa::available().iter().flat_map(|isa| (0..20).map(move |seed| (isa, 1000 * seed))) {
-            for (start, end) in (0..=KEYS).flat_map(|start| (start..=KEYS).map(move |end| (start, end))) {
-                let keys = if start < end { start..end } else { 0..0 };
-                let row: [f32; KEYS] = std::array::from_fn(|i| pick(seed + i));
-                let mut expected = row;
-                let groups = keys.start / LANES..keys.end.div_ceil(LANES);
-                for (key, score) in expected.iter_mut().enumerate().filter(|(key, _)| groups.contains(&(key / LANES))) {
-                    let group = key / LANES * LANES;
-                    let is_masked = keys.start > group || keys.end < group + LANES;
-                    *score = match keys.contains(&key) {
-                        false => f32::NEG_INFINITY,
-                        true if is_masked && score.is_nan() => f32::INFINITY,
-                        true => *score,
-                    };
-                }
-                let seen = &expected[groups.start * LANES..groups.end * LANES];
-                let largest = seen.iter().copied().fold(f32::MIN, f32::max);
-                let (mut scores, mut maxima) = ([row, row], [7.0; 3]);
-                if !mask_and_find_maxima(isa, &mut scores, |_| keys.clone(), f32::MIN, &mut maxima) {
-                    break;
-                }
-                let bits = |scores: [f32; KEYS]| scores.map(f32::to_bits);
-                assert!(scores.iter().all(|&found| bits(found) == bits(expected)), "{isa}: {keys:?} of {row:?}");
-                assert_eq!(maxima, [largest, largest, 7.0], "{isa}: {keys:?} of {row:?}");
-            }
-        }
     }
 }
